@@ -54,7 +54,9 @@ def model_files() -> dict[str, bytes]:
         "tokenizer_config.json": tokenizer_config,
         "tokenizer.json": _tokenizer(vocabulary),
     }
-    return {name: (json.dumps(content, indent=1) + "\n").encode() for name, content in files.items()}
+    return {
+        name: (json.dumps(content, indent=1) + "\n").encode() for name, content in files.items()
+    }
 
 
 def _vocabulary() -> dict[str, int]:
