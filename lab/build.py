@@ -1,0 +1,126 @@
+"""The image of a simulated Spark: a Debian or Ubuntu made with mmdebstrap, and stand-ins on top."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.docker import docker, try_docker
+from lab.shell import LabError, as_root, run, say
+
+SOURCE = Path(__file__).parent / "image"
+FAULTS = Path(__file__).parent / "faults.py"
+REPOSITORY = "sparkwright-lab"
+BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def ensure() -> str:
+    """Return the tag of the image, which is built first when its sources changed.
+
+    Raises LabError when a tool is missing (status 2) or the build fails.
+    """
+    tag = f"{REPOSITORY}:{fingerprint()}"
+    if try_docker("image", "inspect", tag).returncode == 0:
+        return tag
+    base = os.environ.get("SPARKWRIGHT_LAB_BASE") or _base()
+    say(f"Building the image of a simulated Spark on {base} (usually half a minute)")
+    with tempfile.TemporaryDirectory() as context:
+        shutil.copytree(SOURCE, context, dirs_exist_ok=True)
+        shutil.copy(FAULTS, context)
+        folder = Path(context) / "certificates"
+        folder.mkdir()
+        for number, certificate in enumerate(extra_certificates()):
+            (folder / f"controller-{number}.crt").write_text(certificate)
+        (folder / "README").write_text("Certificates that the controller trusts, if any.\n")
+        environment = ["--build-arg", f"BASE={base}", "--network", "host"]
+        docker("build", "--quiet", "--tag", tag, *environment, context, timeout=1800)
+    return tag
+
+
+def fingerprint() -> str:
+    """Return a short hash of everything that the image is made of."""
+    digest = hashlib.sha256(os.environ.get("SPARKWRIGHT_LAB_BASE", "").encode())
+    for path in [FAULTS, *sorted(path for path in SOURCE.rglob("*") if path.is_file())]:
+        if "__pycache__" not in path.parts:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for certificate in extra_certificates():
+        digest.update(certificate.encode())
+    return digest.hexdigest()[:12]
+
+
+def extra_certificates() -> list[str]:
+    """Return the certificates (PEM) in this machine's bundle that its distribution did not bring.
+
+    Behind a proxy that inspects TLS, a host needs them to download anything.
+    """
+    if not BUNDLE.exists():
+        return []
+    usual: set[str] = set()
+    for path in Path("/usr/share/ca-certificates").rglob("*.crt"):
+        usual.update(_certificates(path))
+    return sorted(set(_certificates(BUNDLE)) - usual)
+
+
+def _certificates(path: Path) -> Iterator[str]:
+    for match in PEM.findall(path.read_text(errors="replace")):
+        yield match + "\n"
+
+
+def _base() -> str:
+    """Return the tag of the base image, made with mmdebstrap when it is not there yet."""
+    packages = ",".join((SOURCE / "packages.txt").read_text().split())
+    suite, mirror = _distribution()
+    digest = hashlib.sha256(f"{suite} {packages}".encode()).hexdigest()[:12]
+    tag = f"{REPOSITORY}-base:{suite}-{digest}"
+    if try_docker("image", "inspect", tag).returncode == 0:
+        return tag
+    if shutil.which("mmdebstrap") is None:
+        raise LabError(
+            "`mmdebstrap` is not installed; it makes the lab's base image. "
+            "Install it: apt-get install mmdebstrap",
+            status=2,
+        )
+    say(f"Making a base image of {suite} from {mirror}: two to four minutes, once per machine")
+    with tempfile.TemporaryDirectory() as folder:
+        archive = f"{folder}/base.tar"
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}"]
+        environment = {**os.environ, "TMPDIR": "/tmp"}
+        made = subprocess.run(
+            [*as_root(command), suite, archive, mirror],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+        if made.returncode:
+            raise LabError(
+                f"mmdebstrap could not make a {suite} from {mirror}:\n{made.stderr[-1500:]}"
+                "Check that the mirror can be reached: apt-get update"
+            )
+        run(as_root(["chmod", "644", archive]))
+        docker("import", archive, tag, timeout=900)
+    return tag
+
+
+def _distribution() -> tuple[str, str]:
+    """Return suite and mirror: Ubuntu 24.04 on Ubuntu (whose keyring has no Debian keys), else
+    Debian 12."""
+    release = Path("/etc/os-release").read_text()
+    ubuntu = re.search(r"^ID=ubuntu$", release, re.MULTILINE) is not None
+    suite, mirror = ("noble", "http://archive.ubuntu.com/ubuntu")
+    if not ubuntu:
+        suite, mirror = ("bookworm", "http://deb.debian.org/debian")
+    sources = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    for path in sources:
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        own = re.search(r"^(?:deb\s.*?|URIs:\s*)(https?://\S*/(?:debian|ubuntu)/?)(?=\s)", text, re.M)
+        if own and own[1].rstrip("/").endswith("ubuntu" if ubuntu else "debian"):
+            return suite, own[1]
+    return suite, mirror
