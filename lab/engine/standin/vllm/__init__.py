@@ -1,6 +1,6 @@
 """A stand-in for vLLM's server: same command line, endpoints, log lines and exit behaviour.
 
-For tests in which the engine is not the point: it starts in a second and needs 15 MB. It takes
+For tests in which the engine is not the point: it starts in a second and needs 30 MB. It takes
 vLLM 0.32.0's options from ``options.txt`` and its log lines from a real start on the CPU.
 Environment variables make it misbehave; unset, it behaves:
 

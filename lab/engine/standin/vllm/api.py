@@ -209,9 +209,12 @@ class _Handler(BaseHTTPRequestHandler):
 
         if chat:
             self._event({**head, **choice("", role="assistant")})
-        for token in _counted(tokens, usage):
-            self._event({**head, **choice(token)})
-        self._event({**head, **choice("", finish)})
+        try:
+            for token in _counted(tokens, usage):
+                self._event({**head, **choice(token)})
+            self._event({**head, **choice("", finish)})
+        except _Refused as refusal:
+            self._event(refusal.args[1])
         if include_usage:
             self._event({**head, "choices": [], "usage": usage})
         self._event("[DONE]")

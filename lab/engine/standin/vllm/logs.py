@@ -88,12 +88,14 @@ DEAD = "EngineCore encountered an issue. See stack trace (above) for the root ca
 def log(process: str, level: str, source: str, text: str) -> None:
     """Write one line as vLLM's logger does, to stdout."""
     stamp = time.strftime("%m-%d %H:%M:%S")
-    print(f"({process} pid={os.getpid()}) {level} {stamp} [{source}] {text}", flush=True)
+    plain(f"({process} pid={os.getpid()}) {level} {stamp} [{source}] {text}")
 
 
 def plain(text: str) -> None:
-    """Write a line of uvicorn's or a traceback, which carry no stamp."""
-    print(text, flush=True)
+    """Write a line as it is: uvicorn's and tracebacks carry no stamp."""
+    # In one write, so that lines of three processes don't mix.
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def start_lines(phase: str, process: str, fields: dict[str, object]) -> None:
