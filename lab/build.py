@@ -120,7 +120,9 @@ def _distribution() -> tuple[str, str]:
     sources = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
     for path in sources:
         text = path.read_text(errors="replace") if path.is_file() else ""
-        own = re.search(r"^(?:deb\s.*?|URIs:\s*)(https?://\S*/(?:debian|ubuntu)/?)(?=\s)", text, re.M)
+        own = re.search(
+            r"^(?:deb\s.*?|URIs:\s*)(https?://\S*/(?:debian|ubuntu)/?)(?=\s)", text, re.M
+        )
         if own and own[1].rstrip("/").endswith("ubuntu" if ubuntu else "debian"):
             return suite, own[1]
     return suite, mirror

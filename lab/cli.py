@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from lab import manage, record
+from lab import docker, manage, record
 from lab.faults import FAULTS
 from lab.shell import LabError, say
 
@@ -79,6 +79,7 @@ def _down(arguments: argparse.Namespace) -> int:
         manage.down_all()
     else:
         manage.down(arguments.name)
+        docker.stop_own_daemon()
     return 0
 
 
@@ -107,7 +108,7 @@ def _fault(arguments: argparse.Namespace) -> int:
         return 0 if arguments.list else 2
     lab = record.require(arguments.name)
     manage.fault(lab, lab.host(arguments.host), arguments.fault, arguments.value)
-    say(f"{arguments.host}: {arguments.fault} is on")
+    say(f"{arguments.host}: {' '.join(filter(None, [arguments.fault, arguments.value]))} is on")
     return 0
 
 

@@ -67,7 +67,7 @@ FAULTS = {
         "The kernel module is the proprietary one, not the open one.", {"module": "proprietary"}
     ),
     "spark-memory": Fault("No fault: /proc/meminfo shows the memory of a real Spark."),
-    "sudo-password": Fault("sudo asks the user for a password."),
+    "sudo-password": Fault("The user's sudo asks for a password."),
 }
 
 SPARK_KIB = 127_535_084  # MemTotal of a Spark in 2026; in 2025 it was 125,513,944 kB

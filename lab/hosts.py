@@ -96,16 +96,28 @@ def remove(containers: list[dict[str, Any]]) -> None:
         docker("rm", "--force", "--volumes", container["Id"])
 
 
-def arguments(lab: Record, number: int) -> list[str]:
-    """Return the arguments of ``docker run`` for Spark ``number``, all but its container name."""
+def _mounts() -> dict[str, Path]:
+    """Return what is mounted in a host: target (with ``:ro`` where it is) to source."""
     mounts = {
-        record.CACHE: "/var/cache/sparkwright",
-        record.MODELS: "/srv/models:ro",
-        record.WHEELS: "/srv/wheels:ro",
+        "/var/cache/sparkwright": record.CACHE,
+        "/srv/models:ro": record.MODELS,
+        "/srv/wheels:ro": record.WHEELS,
     }
     links = find_links()
     if links is not None:
-        mounts[links] = f"{FIND_LINKS}:ro"
+        mounts[f"{FIND_LINKS}:ro"] = links
+    return mounts
+
+
+def _mounts_are_stale(container: str) -> bool:
+    """Return whether a source folder was removed and made again while the container ran."""
+    targets = [target.removesuffix(":ro") for target in _mounts()]
+    seen = try_docker("exec", container, "stat", "--format=%i", *targets).stdout.split()
+    return seen != [str(source.stat().st_ino) for source in _mounts().values()]
+
+
+def arguments(lab: Record, number: int) -> list[str]:
+    """Return the arguments of ``docker run`` for Spark ``number``, all but its container name."""
     address = network.address(IPv4Network(lab.subnet), number)
     return [
         *("--hostname", f"spark-{number}", "--network", lab.network, "--ip", address),
@@ -114,7 +126,7 @@ def arguments(lab: Record, number: int) -> list[str]:
         *("--cap-add=SYS_NICE", "--security-opt=seccomp=unconfined"),
         *("--security-opt=apparmor=unconfined", "--cgroupns=private"),
         *("--tmpfs=/run:exec,mode=755", "--shm-size=2g", "--env=container=docker"),
-        *(f"--volume={source}:{target}" for source, target in mounts.items()),
+        *(f"--volume={source}:{target}" for target, source in _mounts().items()),
         *(f"--label={key}={value}" for key, value in labels(lab.name).items()),
         f"--label=sparkwright.host=spark-{number}",
         lab.image,
@@ -132,26 +144,42 @@ def converge(lab: Record, count: int) -> None:
         name = f"spark-{number}"
         wanted = arguments(lab, number)
         spec = hashlib.sha256("\0".join(wanted).encode()).hexdigest()[:12]
-        old = present.pop(name, None)
-        if old and old["Config"]["Labels"].get("sparkwright.spec") != spec:
-            say(f"{name}: made from another image or for another subnet; replacing it")
-            remove([old])
-            old = None
-        if old:
-            container = old["Name"].lstrip("/")
-            if old["State"]["Status"] != "running":
-                say(f"{name}: booting ({container} was {old['State']['Status']})")
-                docker("start", container)
-        else:
+        container = _take_over(name, present.pop(name, None), spec)
+        if container is None:
             container = _free_name("container", f"sparkwright-{lab.name}-{name}")
             say(f"{name}: creating {container}")
             marks = ["--name", container, f"--label=sparkwright.spec={spec}"]
             docker("run", "--detach", *marks, *wanted)
-        subnet = IPv4Network(lab.subnet)
-        lab.hosts.append(Host(name, network.address(subnet, number), container))
+        address = network.address(IPv4Network(lab.subnet), number)
+        lab.hosts.append(Host(name, address, container))
     for name, surplus in present.items():
         say(f"{name}: removing, {count} wanted")
         remove([surplus])
+
+
+def _take_over(name: str, old: dict[str, Any] | None, spec: str) -> str | None:
+    """Return the name of container ``old``, running now; None when it was not usable, or none."""
+    if old is None:
+        return None
+    container: str = old["Name"].lstrip("/")
+    status = old["State"]["Status"]
+    if old["Config"]["Labels"].get("sparkwright.spec") != spec:
+        why = "made from another image or for another subnet"
+    elif status == "running" and _mounts_are_stale(container):
+        say(f"{name}: rebooting, for folders that it has mounted were made anew")
+        docker("restart", "--time", "120", container)
+        return container
+    elif status == "running":
+        return container
+    else:
+        say(f"{name}: booting ({container} was {status})")
+        result = try_docker("start", container)
+        if result.returncode == 0:
+            return container
+        why = result.stderr.strip()
+    say(f"{name}: replacing {container}: {why}")
+    remove([old])
+    return None
 
 
 def _containers(lab: Record) -> list[dict[str, Any]]:

@@ -78,7 +78,6 @@ def down(name: str) -> None:
         else:
             say(f"Lab '{name}': no Docker daemon answers, so only its record is removed")
         shutil.rmtree(record.folder(name), ignore_errors=True)
-    docker.stop_own_daemon()
 
 
 def down_all() -> None:
@@ -93,8 +92,11 @@ def down_all() -> None:
         down(name)
     if docker.answers():
         pattern = f"--filter=reference={build.REPOSITORY}*"
-        for image in docker.docker("image", "ls", "--quiet", pattern).split():
-            docker.try_docker("image", "rm", "--force", image)
+        title = "--format={{.Repository}}:{{.Tag}}"
+        # The image before its base. One that another checkout's lab uses stays.
+        for image in sorted(docker.docker("image", "ls", pattern, title).split(), reverse=True):
+            docker.try_docker("image", "rm", image)
+    docker.stop_own_daemon()
     # The hosts' root wrote into the cache, so a user may not be allowed to remove it.
     run(as_root(["rm", "-rf", str(record.STATE)]))
     say("Removed the lab's images, downloads and folder")
@@ -172,5 +174,6 @@ def _running(lab: Record, host: Host) -> None:
 
 def ssh(lab: Record, host: Host, command: list[str]) -> None:
     """Become an ssh client that is logged in to ``host``, or runs ``command`` there."""
+    _running(lab, host)
     words = hosts.ssh_command(lab, host)
     os.execvp(words[0], [*words, *command])

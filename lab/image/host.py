@@ -15,6 +15,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from faults import FAULTS, gpu_state, meminfo, proc_version
@@ -180,6 +183,23 @@ def stranger(on: dict[str, str]) -> None:
         run("systemctl", "start", "--no-block", wanted)
 
 
+def expect_stranger(port: str) -> None:
+    """Wait until the stranger answers; gives the fault up when something else holds the port."""
+    unit = f"spark-lab-stranger@{port}.service"
+    for _ in range(50):
+        time.sleep(0.1)
+        if subprocess.run(["systemctl", "--quiet", "is-failed", unit]).returncode == 0:
+            break
+        with suppress(OSError, HTTPException):
+            connection = HTTPConnection("127.0.0.1", int(port), timeout=1)
+            connection.request("GET", "/health")
+            if connection.getresponse().getheader("Server", "").startswith("stranger"):
+                return
+    (ON / "port-taken").unlink()
+    run("systemctl", "reset-failed", unit)
+    sys.exit(f"port {port} could not be taken: something else holds it")
+
+
 def apply() -> None:
     ON.mkdir(parents=True, exist_ok=True)
     on = {fault.name: fault.read_text().strip() for fault in ON.iterdir()}
@@ -192,7 +212,7 @@ def main(verb: str, *names: str) -> None:
     ON.mkdir(parents=True, exist_ok=True)
     if verb == "list":
         for fault in sorted(ON.iterdir()):
-            print(fault.name, fault.read_text().strip())
+            print(f"{fault.name} {fault.read_text()}".strip())
         return
     if verb == "fault":
         (ON / names[0]).write_text(" ".join(names[1:]) + "\n")
@@ -204,6 +224,8 @@ def main(verb: str, *names: str) -> None:
             if FAULTS[fault.name].until_reboot:
                 fault.unlink()
     apply()
+    if verb == "fault" and names[0] == "port-taken":
+        expect_stranger(names[1])
 
 
 main(*sys.argv[1:])

@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Stranger(BaseHTTPRequestHandler):
     """Healthy, and nothing else."""
 
+    server_version = "stranger"
+
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/health" else 404)
         self.send_header("Content-Length", "0")
