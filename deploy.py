@@ -1,0 +1,25 @@
+"""Turn the Sparks of an inventory into inference servers: pyinfra inventory/sparks.py deploy.py
+
+The steps and their order; what each does is in operations/, what is decided is in sparkwright/.
+"""
+
+from operations import base, instances, preflight, releases, weights
+from operations.planning import host_plan
+
+plan = host_plan()
+
+preflight.check(name="Check what the host is", plan=plan)
+
+base.packages(name="Install system packages", plan=plan)
+base.account_and_folders(name="Make the service account and folders")
+base.host_files(name="Install host programs, memory guard and release locks", plan=plan)
+base.tools(name="Install uv and hf")
+
+releases.build(name="Build the engine release", plan=plan)
+weights.fetch(name="Fetch model weights", plan=plan)
+instances.stage(name="Stage the configuration", plan=plan)
+
+instances.remove_others(name="Remove instances that are no longer wanted", plan=plan)
+instances.activate(name="Activate, and prove by a generation", plan=plan)
+
+releases.prune(name="Remove old releases", plan=plan)

@@ -1,0 +1,1 @@
+"""Thin pyinfra facts: one command out, one typed object back."""

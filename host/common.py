@@ -1,0 +1,152 @@
+"""What the programs on a Spark share: speaking, locking, long commands, small files.
+
+Standard library only: these run with the system's Python, before and beside any venv.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+OPT = "/opt/sparkwright"
+ETC = "/etc/sparkwright"
+VAR = "/var/lib/sparkwright"
+DOWNLOADS = "/var/cache/sparkwright"
+CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+HEARTBEAT_S = 10
+"""Something is said at least this often while a long step runs."""
+
+
+class Refusal(Exception):
+    """A failure with a message for the user; the program ends with status 1."""
+
+
+def say(text: str) -> None:
+    """Print a line at once. A controller that went away does not stop what is being done."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def lock(name: str, what: str) -> Iterator[None]:
+    """Hold `locks/<name>`; while another process holds it, say so and wait.
+
+    A run whose controller was killed goes on here, and the next run waits for it. The kernel
+    frees the lock when its holder ends, however it ends. what: what the other one is doing.
+    """
+    os.makedirs(f"{VAR}/locks", exist_ok=True)
+    handle = os.open(f"{VAR}/locks/{name}", os.O_RDWR | os.O_CREAT, 0o600)
+    started = time.monotonic()
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waited = time.monotonic() - started
+                say(f"{waited:4.0f} s  waiting: an earlier run is still {what} on this host")
+                time.sleep(HEARTBEAT_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+def run_long(
+    command: Sequence[str],
+    what: str,
+    env: Mapping[str, str] | None = None,
+    grows: str | None = None,
+) -> None:
+    """Run a command that may take minutes, show its lines, and say that it lives.
+
+    grows: a folder on whose file system it writes; what was written since is said as well.
+    Raises Refusal with the command's last lines when it fails.
+    """
+    started, before = time.monotonic(), shutil.disk_usage(grows).free if grows else 0
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **(env or {})},
+    )
+    lines: list[str] = []
+    spoken = [time.monotonic()]
+
+    def relay() -> None:
+        assert process.stdout is not None
+        for raw in process.stdout:
+            # Progress bars rewrite their line: only what stands at the end of it counts.
+            line = raw.decode(errors="replace").rstrip().rsplit("\r", 1)[-1]
+            if line:
+                lines.append(line)
+                say(f"      {line}")
+                spoken[0] = time.monotonic()
+
+    reader = threading.Thread(target=relay, daemon=True)
+    reader.start()
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        if process.returncode is None and time.monotonic() - spoken[0] >= HEARTBEAT_S:
+            written = (before - shutil.disk_usage(grows).free) / 1e9 if grows else 0
+            size = f", {written:.1f} GB written" if written > 0.05 else ""
+            say(f"{time.monotonic() - started:4.0f} s  {what}{size}")
+            spoken[0] = time.monotonic()
+    reader.join(timeout=5)
+    if process.returncode:
+        tail = "\n".join(f"      {line}" for line in lines[-15:])
+        raise Refusal(f"{what} failed with status {process.returncode}:\n{tail}")
+
+
+def write(path: str, text: str, mode: int = 0o644) -> None:
+    """Write beside and rename: a reader sees the old file or the new one, never a part."""
+    beside = f"{path}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(handle, "w") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def read_json(path: str) -> dict[str, object]:
+    """A JSON object; empty when the file is missing or is none."""
+    try:
+        with open(path) as file:
+            value = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def download_environment() -> dict[str, str]:
+    """Caches in one place, and the system's certificates (company proxies add theirs there)."""
+    env = {"UV_CACHE_DIR": f"{DOWNLOADS}/uv", "PIP_CACHE_DIR": f"{DOWNLOADS}/pip"}
+    if os.path.exists(CA_BUNDLE):
+        for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE"):
+            env[name] = CA_BUNDLE
+    return env
+
+
+def main(program: object) -> None:
+    """Run `program()`; a Refusal is printed without a traceback."""
+    try:
+        assert callable(program)
+        program()
+    except Refusal as refusal:
+        say(str(refusal))
+        sys.exit(1)

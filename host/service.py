@@ -1,0 +1,223 @@
+"""One engine instance as systemd and its port show it: state, log, and the proof that it serves."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+
+import probe
+from common import ETC, Refusal
+
+GENERATION_TIMEOUT_S = 300
+"""The first request may still compile a kernel; a warm one takes well under a second."""
+
+
+def systemctl(*arguments: str, check: bool = True) -> str:
+    """Run systemctl; raises Refusal with what it said when it fails and `check` is set."""
+    done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True)
+    if check and done.returncode:
+        raise Refusal(f"systemctl {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Unit:
+    """State of a unit at one moment. started_us: start of the main process, monotonic clock."""
+
+    active: str
+    sub: str
+    main_pid: int
+    invocation: str
+    restarts: int
+    exit_status: str
+    started_us: int
+    enabled: bool
+    result: str
+
+    @property
+    def down(self) -> bool:
+        """Not running and not about to be by itself, or waiting to be started again."""
+        return self.active in ("inactive", "failed") or self.sub.startswith("auto-restart")
+
+
+def show(unit: str) -> Unit:
+    text = systemctl(
+        "show",
+        unit,
+        "-p",
+        "ActiveState,SubState,MainPID,InvocationID,NRestarts,ExecMainStatus,"
+        "ExecMainStartTimestampMonotonic,UnitFileState,Result",
+    )
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return Unit(
+        active=values.get("ActiveState", "inactive"),
+        sub=values.get("SubState", "dead"),
+        main_pid=int(values.get("MainPID") or 0),
+        invocation=values.get("InvocationID", ""),
+        restarts=int(values.get("NRestarts") or 0),
+        exit_status=values.get("ExecMainStatus", ""),
+        started_us=int(values.get("ExecMainStartTimestampMonotonic") or 0),
+        enabled=values.get("UnitFileState") == "enabled",
+        result=values.get("Result", ""),
+    )
+
+
+class Journal:
+    """Lines that one start of a unit wrote, new ones at each call."""
+
+    def __init__(self, invocation: str) -> None:
+        self.match = f"_SYSTEMD_INVOCATION_ID={invocation}"
+        self.cursor: str | None = None
+        self.lines: list[str] = []
+
+    def new(self) -> list[str]:
+        after = [f"--after-cursor={self.cursor}"] if self.cursor else []
+        done = subprocess.run(
+            [
+                "journalctl",
+                "--quiet",
+                "--no-pager",
+                "--all",
+                "-o",
+                "cat",
+                "--show-cursor",
+                *after,
+                self.match,
+            ],
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+        lines = done.stdout.splitlines()
+        if lines and lines[-1].startswith("-- cursor: "):
+            self.cursor = lines.pop().removeprefix("-- cursor: ")
+        self.lines += lines
+        return lines
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an instance answers. name: a model name that it serves."""
+
+    host: str
+    port: int
+    name: str
+    key: str | None
+
+    @property
+    def address(self) -> str:
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
+    def ask(self, path: str, body: object = None, timeout: float = 10) -> tuple[int, object]:
+        """Status and JSON (or text) of one request. Raises OSError or HTTPException."""
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=timeout)
+        headers = {"Content-Type": "application/json"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        try:
+            payload = None if body is None else json.dumps(body)
+            connection.request("POST" if payload else "GET", path, payload, headers)
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        finally:
+            connection.close()
+        try:
+            return answer.status, json.loads(text)
+        except ValueError:
+            return answer.status, text
+
+
+def endpoint(start: dict[str, object], name: str) -> Endpoint:
+    """Endpoint of an instance from its start.json, with the key that is in service."""
+    where = start["endpoint"]
+    assert isinstance(where, dict)
+    return Endpoint(where["host"], where["port"], where["name"], api_key(f"{ETC}/{name}"))
+
+
+def api_key(folder: str) -> str | None:
+    try:
+        with open(f"{folder}/api-key.env") as file:
+            text = file.read()
+    except OSError:
+        return None
+    return text.strip().partition("=")[2].strip('"') or None
+
+
+def prove(unit: str, server: Endpoint) -> str:
+    """Make the instance generate, and return a sentence that says what came.
+
+    A health check is no proof: the answer must come from a process of this unit, under the served
+    name, and hold tokens. Raises Refusal with what is missing.
+    """
+    holders = probe.ports([server.port])[str(server.port)]
+    if not any(holder["unit"] == unit for holder in holders):
+        who = ", ".join(f"{h['command']} (pid {h['pid']}, {h['unit']})" for h in holders)
+        raise Refusal(f"port {server.port} is held by {who or 'nobody'}, not by {unit}")
+    try:
+        status, _ = server.ask("/health")
+        if status != 200:
+            raise Refusal(f"/health says {status}")
+        status, models = server.ask("/v1/models")
+        served = _names(models)
+        if status != 200 or server.name not in served:
+            raise Refusal(f"/v1/models says {status}, serves {served}, not {server.name!r}")
+        status, answer = server.ask(
+            "/v1/chat/completions", _request(server.name), GENERATION_TIMEOUT_S
+        )
+    except TimeoutError:
+        raise Refusal(
+            f"the server is healthy, but a generation gave nothing in {GENERATION_TIMEOUT_S} s"
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise Refusal(f"the server does not answer: {error!r}") from None
+    tokens = _tokens(answer) if status == 200 else 0
+    if not tokens:
+        shown = json.dumps(answer)[:300]
+        raise Refusal(f"a generation returned no token: status {status}, {shown}")
+    return f"{server.name} generated {tokens} tokens on {server.address}:{server.port}"
+
+
+def _request(name: str) -> dict[str, object]:
+    # ignore_eos: a tiny or odd model may end at once, and an empty answer proves nothing.
+    messages = [{"role": "user", "content": "Say hello."}]
+    return {
+        "model": name,
+        "messages": messages,
+        "max_tokens": 8,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+
+
+def _names(models: object) -> list[str]:
+    data = models.get("data", []) if isinstance(models, dict) else []
+    return [entry["id"] for entry in data]
+
+
+def _tokens(answer: object) -> int:
+    """Generated tokens, counted by the server; none when no choice holds any text."""
+    if not isinstance(answer, dict) or not answer.get("choices"):
+        return 0
+    message = answer["choices"][0].get("message") or {}
+    text = (message.get("content") or "") + (
+        message.get("reasoning") or message.get("reasoning_content") or ""
+    )
+    usage = answer.get("usage") or {}
+    return int(usage.get("completion_tokens") or 0) if text else 0
+
+
+def memory_holders(limit: int = 5) -> str:
+    """The processes with the largest resident memory, for a message."""
+    sizes = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            text = probe.read(f"/proc/{entry.name}/statm")
+            command = (probe.read(f"/proc/{entry.name}/cmdline") or "").replace("\0", " ").strip()
+            if text and command:
+                pages = int(text.split()[1])
+                sizes.append((pages * os.sysconf("SC_PAGE_SIZE") / 1024**3, entry.name, command))
+    largest = sorted(sizes, reverse=True)[:limit]
+    return "; ".join(f"{gib:.1f} GiB pid {pid} {command[:60]}" for gib, pid, command in largest)

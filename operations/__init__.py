@@ -1,0 +1,1 @@
+"""Thin pyinfra operations, composed from the domain's decisions; each is idempotent."""

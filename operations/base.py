@@ -1,0 +1,101 @@
+"""What every Spark gets before it serves anything: packages, account, folders, guard, tools."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from pyinfra.api import FunctionCommand, operation
+
+from operations import files
+from operations.run import observed, one_host, shown
+from sparkwright import paths, render
+from sparkwright.plan import HostPlan
+from sparkwright.render import ManagedFile
+
+# (path, mode, owner). Staged configuration may hold keys; locks and state are root's alone.
+_FOLDERS = (
+    (paths.OPT, "0755", "root"),
+    (paths.HOST_PROGRAMS, "0755", "root"),
+    (paths.RELEASES, "0755", "root"),
+    (paths.ACTIVE, "0755", "root"),
+    (paths.ETC, "0755", "root"),
+    (paths.VAR, "0755", "root"),
+    (paths.LOCKS, "0700", "root"),
+    (paths.STAGED, "0700", "root"),
+    (paths.MODELS, "0755", "root"),
+    (paths.CACHES, "0755", "root"),
+    (paths.DOWNLOADS, "0755", "root"),
+)
+
+
+@operation()
+@one_host
+def packages(plan: HostPlan) -> Iterator[FunctionCommand]:
+    """Install the Debian packages that building and guarding need; only what is missing.
+
+    + plan: what the host is to serve; a release's Python decides which headers are needed
+
+    Headers and compilers: the engine compiles kernels at its first start (F07).
+    """
+    wanted = {"python3-venv", "gcc", "g++", "earlyoom"}
+    for release in plan.releases:
+        wanted |= {f"python{release.settings.python}-dev", f"python{release.settings.python}-venv"}
+        wanted |= set(release.settings.packages)
+    missing = observed(packages=sorted(wanted))["packages"]
+    if missing:
+        # apt's lock may be held by unattended-upgrades: wait for it rather than fail.
+        script = (
+            "set -e; export DEBIAN_FRONTEND=noninteractive; "
+            f"echo '   0 s  installing {' '.join(missing)} (normal: 10 to 90 s)'; "
+            "apt-get -qq -o DPkg::Lock::Timeout=300 update; "
+            "apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install -y "
+            f"--no-install-recommends {' '.join(missing)} >/var/log/sparkwright-apt.log 2>&1 "
+            "|| { tail -n 20 /var/log/sparkwright-apt.log; exit 1; }"
+        )
+        yield shown("sh", "-c", script)
+
+
+@operation()
+@one_host
+def account_and_folders() -> Iterator[FunctionCommand]:
+    """Make the account that engines run as, and the folders of docs/architecture.md."""
+    if not observed(user=paths.USER)["user"]:
+        yield shown(
+            "useradd",
+            "--system",
+            "--user-group",
+            "--home-dir",
+            paths.VAR,
+            "--no-create-home",
+            "--shell",
+            "/usr/sbin/nologin",
+            paths.USER,
+        )
+    folders = [ManagedFile(path, "", mode, owner) for path, mode, owner in _FOLDERS]
+    _, wrong, _ = files.differing([], folders)
+    yield from files.send([], wrong)
+
+
+@operation()
+@one_host
+def host_files(plan: HostPlan) -> Iterator[FunctionCommand]:
+    """Install the programs that run on a Spark, the early OOM guard's settings, release locks.
+
+    + plan: what the host is to serve
+    """
+    wrong, _, _ = files.differing([*render.base_files(), *render.release_files(plan)])
+    yield from files.send(wrong)
+    if any(file.path == "/etc/default/earlyoom" for file in wrong):
+        yield shown("systemctl", "restart", "earlyoom")
+
+
+@operation()
+@one_host
+def tools() -> Iterator[FunctionCommand]:
+    """Install uv and hf, hash-locked, into their own venv."""
+    listed = next(f for f in render.base_files() if f.path.endswith("/tools.txt"))
+    stamp = f"{paths.TOOLS}/.complete"
+    there = observed(stamps=[stamp])["stamps"].get(stamp) or ""
+    if there.strip() != hashlib.sha256(listed.content.encode()).hexdigest():
+        yield shown("python3", f"{paths.HOST_PROGRAMS}/tools.py")

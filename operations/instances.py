@@ -1,0 +1,122 @@
+"""Engine instances: staged, validated, put in service one after the other, removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pyinfra import host
+from pyinfra.api import FunctionCommand, operation
+
+from facts.observe import Instances
+from operations import files
+from operations.run import observed, one_host, refuse, shown
+from sparkwright import paths, render
+from sparkwright.plan import HostPlan, Instance
+from sparkwright.render import ManagedFile
+
+_PROGRAM = f"{paths.HOST_PROGRAMS}/activate.py"
+# The unit's own directives; that its programs exist is known only when it is put in service.
+_VERIFY = (
+    "folder=$(mktemp -d) && trap 'rm -rf $folder' EXIT && mkdir $folder/vllm@{name}.service.d && "
+    "cp {staged}/vllm@.service $folder/vllm@{name}.service && "
+    "cp {staged}/instance.conf $folder/vllm@{name}.service.d/ && "
+    "sed -i 's,^ExecStart=.*,ExecStart=/bin/true,' $folder/vllm@{name}.service && "
+    "systemd-analyze verify --man=no $folder/vllm@{name}.service"
+)
+
+
+@operation()
+@one_host
+def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
+    """Bring each instance's configuration to the host, validated, beside what is in service.
+
+    + plan: what the host is to serve
+    """
+    wanted: list[ManagedFile] = []
+    folders: list[ManagedFile] = []
+    absent: list[str] = []
+    for instance in plan.instances:
+        folder = f"{paths.STAGED}/{instance.name}"
+        folders.append(ManagedFile(folder, "", "0700"))
+        wanted += render.instance_files(instance, plan)
+        source = instance.profile.api_key
+        if source is None:
+            absent.append(f"{folder}/api-key.env")
+        elif source != "generate":
+            key = os.environ.get(source.removeprefix("env:"), "")
+            if not _usable(key):
+                yield refuse(_no_key(instance, source.removeprefix("env:"), bool(key)))
+                return
+            content = f"VLLM_API_KEY={key}\n"
+            wanted.append(ManagedFile(f"{folder}/api-key.env", content, "0600"))
+    wrong, missing, unwanted = files.differing(wanted, folders, absent)
+    yield from files.send(wrong, missing, unwanted)
+    for instance in plan.instances:
+        if any(f.path.startswith(f"{paths.STAGED}/{instance.name}/") for f in wrong):
+            staged = f"{paths.STAGED}/{instance.name}"
+            yield shown("sh", "-c", _VERIFY.format(name=instance.name, staged=staged))
+    yield from _generate_keys(plan)
+
+
+def _usable(key: str) -> bool:
+    return bool(key) and key.isascii() and key.isprintable() and not set(key) & set(" \"'\\$#")
+
+
+def _no_key(instance: Instance, variable: str, is_set: bool) -> str:
+    found = (
+        "holds blanks, quotes or other characters that a unit can't pass on"
+        if is_set
+        else ("is not set")
+    )
+    return (
+        f"{host.name}: api_key of {instance.name} is taken from the environment variable "
+        f"{variable} of this machine, which {found}: export {variable}=... and run again, or write "
+        "api_key='generate'"
+    )
+
+
+def _generate_keys(plan: HostPlan) -> Iterator[FunctionCommand]:
+    names = [i.name for i in plan.instances if i.profile.api_key == "generate"]
+    if not names:
+        return
+    key_files = {name: f"{paths.STAGED}/{name}/api-key.env" for name in names}
+    there = observed(files=list(key_files.values()))["files"]
+    for name, path in key_files.items():
+        if not there.get(path):
+            yield shown("python3", _PROGRAM, "key", name)
+
+
+@operation()
+@one_host
+def remove_others(plan: HostPlan) -> Iterator[FunctionCommand]:
+    """Stop and remove the instances that this host no longer serves; leave the others alone.
+
+    + plan: what the host is to serve
+    """
+    seen = observed(listing=[paths.ETC, paths.STAGED])["listing"]
+    there = {*seen.get(paths.ETC, []), *seen.get(paths.STAGED, [])}
+    for name in sorted(there - {i.name for i in plan.instances}):
+        yield shown("python3", _PROGRAM, "remove", name)
+
+
+@operation()
+@one_host
+def activate(plan: HostPlan) -> Iterator[FunctionCommand]:
+    """Put in service what is staged, one instance after the other, and prove that each serves.
+
+    + plan: what the host is to serve
+
+    An instance that runs what is staged and generates is left alone.
+    """
+    names = [instance.name for instance in plan.instances]
+    if not names:
+        return
+    seen = cast("dict[str, Any]", host.get_fact(Instances, names=" ".join(names)) or {})
+    for name in names:
+        state = seen.get(name, {})
+        if state.get("proof") and state.get("enabled"):
+            host.noop(f"{name}: {state['proof']}")
+            continue
+        yield shown("python3", _PROGRAM, "apply", name)

@@ -1,0 +1,57 @@
+"""Refuse a host that can't serve, before anything is changed on it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pyinfra import host, logger
+from pyinfra.api import FunctionCommand, operation
+
+from facts.observe import FirstContact, Observed
+from operations.run import one_host, refuse
+from sparkwright import preflight
+from sparkwright.plan import HostPlan
+
+
+@operation()
+@one_host
+def check(plan: HostPlan) -> Iterator[FunctionCommand]:
+    """Check every requirement in one round trip; a host that fails is dropped with a table.
+
+    + plan: what the host is to serve
+
+    Warnings are printed; the whole table of a host that passes too with `-v`.
+    """
+    request = json.dumps(preflight.request(plan))
+    if host.data.get("_sudo_password"):
+        answer = host.get_fact(Observed, request=request)
+    else:
+        answer = host.get_fact(FirstContact, request=request, _sudo=False)
+    seen = cast("dict[str, Any]", answer or {})
+    if "sudo" in seen:
+        yield refuse(
+            f"Preflight of {host.name}: sudo asks for a password ({seen['sudo']}). Let the user "
+            f"{host.data.get('ssh_user')} use sudo without one: echo "
+            f"'{host.data.get('ssh_user')} ALL=(ALL) NOPASSWD:ALL' | sudo tee "
+            f"/etc/sudoers.d/{host.data.get('ssh_user')}, or set _sudo_password for this host"
+        )
+        return
+    if "platform" not in seen:
+        yield refuse(f"Preflight of {host.name}: the probe gave no answer; is python3 there?")
+        return
+    findings = preflight.judge(plan, seen, time.time())
+    table = preflight.table(host.name, findings)
+    failed = [f for f in findings if f.verdict == preflight.FAIL]
+    if failed:
+        count = len(failed)
+        end = f"{count} of {len(findings)} requirements not met; {host.name} was left untouched"
+        yield refuse(f"{table}\n{end}")
+        return
+    warnings = [f for f in findings if f.verdict == preflight.WARN]
+    logger.debug(table)
+    for finding in warnings:
+        logger.warning(f"{host.print_prefix}{finding.requirement}: {finding.found}; {finding.fix}")
+    host.noop(f"{len(findings)} requirements checked, {len(warnings)} warnings\n{table}")

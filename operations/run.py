@@ -1,0 +1,111 @@
+"""Run a program on a host so that the user sees what it says while it runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
+
+from pyinfra import host
+from pyinfra.api import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.output import echo
+
+from facts.observe import Observed
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+P = ParamSpec("P")
+
+
+class NoAnswerError(Exception):
+    """The host did not say what was asked; what it holds is unknown."""
+
+
+def one_host(body: Callable[P, Iterator[FunctionCommand]]) -> Callable[P, Iterator[Any]]:
+    """Keep a failure in an operation's body on the host where it happened.
+
+    In pyinfra 3.10 an exception there ends the run for every host.
+    """
+
+    @functools.wraps(body)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> Iterator[FunctionCommand]:
+        try:
+            yield from body(*args, **kwargs)
+        except PyinfraError:
+            raise
+        except Exception as error:
+            yield refuse(f"{type(error).__name__}: {error}")
+
+    return guarded
+
+
+def observed(**request: object) -> dict[str, Any]:
+    """Ask the host for sections of host/probe.py, now. Raises NoAnswerError."""
+    answer = cast("dict[str, Any]", host.get_fact(Observed, request=json.dumps(request)) or {})
+    missing = set(request) - set(answer)
+    if missing:
+        raise NoAnswerError(f"the probe did not answer about {', '.join(sorted(missing))}")
+    return answer
+
+
+def refuse(message: str) -> FunctionCommand:
+    """A command that fails on this host only and shows the message, without any round trip."""
+    return FunctionCommand(_refuse, (message,), {})
+
+
+def _refuse(state: State, host: Host, message: str) -> bool:
+    for line in message.splitlines():
+        echo(f"{host.print_prefix}{line}", err=True)
+    return False
+
+
+def shown(*words: str, stdin: str | None = None) -> FunctionCommand:
+    """A command as root whose lines appear at once, whatever the verbosity.
+
+    stdin: text for its standard input; it is never printed, at any verbosity. Use it for secrets.
+    """
+    return FunctionCommand(_shown, (words, _Hidden(stdin)), {})
+
+
+class _Hidden:
+    """Keeps a text out of every repr."""
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "*hidden*"
+
+
+def _shown(state: State, host: Host, words: tuple[str, ...], stdin: _Hidden) -> bool:
+    arguments: dict[str, Any] = {"_sudo": True}
+    for name in ("_sudo_password", "_sudo_user", "_use_sudo_login"):
+        value = host.data.get(name)
+        if value:
+            arguments[name] = value
+    if stdin.text is not None:
+        arguments["_stdin"] = stdin.text
+    done, _ = host.run_shell_command(
+        StringCommand(*(QuoteString(word) for word in words)),
+        print_output=True,
+        print_input=state.print_input,
+        **arguments,
+    )
+    if not done and not _connected(host):
+        echo(
+            f"{host.print_prefix}the connection was lost; what runs on the host goes on there. "
+            "Run the deploy again: it waits for it and continues",
+            err=True,
+        )
+    return bool(done)
+
+
+def _connected(host: Host) -> bool:
+    """False when the SSH connection is known to be gone."""
+    client = getattr(host.connector, "client", None)
+    transport = client.get_transport() if client else None
+    return transport is None or bool(transport.is_active())

@@ -1,0 +1,125 @@
+"""All that is particular to vLLM: its options, its environment, the lines of its log.
+
+Another engine (SGLang, say) would be a second module with these functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from sparkwright import paths
+from sparkwright.settings import ModelProfile, Platform
+
+# Words of guides that `vllm serve --quantization` refuses (0.26 to 0.33 were tried): a
+# pre-quantized checkpoint needs no option, vLLM reads the method from its config.json.
+_IMPLIED_QUANTIZATION = ("nvfp4",)
+
+# Profile fields that are options of the same name, in the order in which people look for them.
+_SAME_NAME = (
+    "host",
+    "port",
+    "kv_cache_dtype",
+    "max_model_len",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "load_format",
+    "attention_backend",
+    "moe_backend",
+    "linear_backend",
+    "reasoning_parser",
+    "tool_call_parser",
+    "speculative_config",
+)
+
+# A line of the journal that contains the text begins the phase. From complete real logs of 0.26.0
+# on a GPU and 0.32.0 on a CPU (tests/fixtures/logs); in the order of a start.
+PHASES: tuple[tuple[str, str], ...] = (
+    ("non-default args:", "reading the model's configuration"),
+    ("Initializing a V1 LLM engine", "starting the engine"),
+    ("Loading model from scratch", "loading weights"),
+    ("Starting to load model", "loading weights"),
+    ("Loading safetensors", "loading weights"),
+    ("Model loading took", "compiling kernels (torch.compile)"),
+    ("Warming up model for the compilation", "compiling kernels (torch.compile)"),
+    ("Dynamo bytecode transform", "compiling kernels (torch.compile)"),
+    ("KV cache size:", "preparing the KV cache"),
+    ("Autotuning process starts", "tuning kernels (FlashInfer autotune)"),
+    ("Autotuning process ends", "warming up kernels"),
+    ("Warming up FlashInfer attention", "warming up attention"),
+    ("Capturing CUDA graphs", "capturing CUDA graphs"),
+    ("Graph capturing finished", "finishing (JIT of the remaining kernels)"),
+    ("init engine (profile", "starting the API server"),
+    ("Application startup complete", "serving"),
+)
+
+
+def serve_options(profile: ModelProfile, model: str) -> dict[str, Any]:
+    """Options of `vllm serve` for a profile, as long names without dashes in front.
+
+    model: what vLLM opens, a folder on the host.
+    """
+    options: dict[str, Any] = {"model": model, "served-model-name": list(profile.names)}
+    for field in _SAME_NAME:
+        value = getattr(profile, field)
+        if value is not None:
+            options[field.replace("_", "-")] = value
+    if profile.quantization and profile.quantization not in _IMPLIED_QUANTIZATION:
+        options["quantization"] = profile.quantization
+    if profile.tensor_parallel_size > 1:
+        options["tensor-parallel-size"] = profile.tensor_parallel_size
+    if profile.enforce_eager:
+        options["enforce-eager"] = True
+    if profile.tool_call_parser:
+        options["enable-auto-tool-choice"] = True
+    options["shutdown-timeout"] = profile.shutdown_timeout_s
+    return options | profile.extra_args
+
+
+def serve_yaml(profile: ModelProfile, model: str) -> str:
+    """The file for `vllm serve --config`."""
+    text: str = yaml.safe_dump(serve_options(profile, model), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def environment(profile: ModelProfile, name: str, platform: Platform) -> dict[str, str]:
+    """Environment of one instance.
+
+    Every cache that a variable can move is moved below the instance's cache folder; the two that
+    none moves (.humming, .tilelang) follow HOME.
+    """
+    cache = f"{paths.CACHES}/{name}"
+    values = {
+        "HOME": cache,
+        "XDG_CACHE_HOME": f"{cache}/.cache",
+        "VLLM_CACHE_ROOT": f"{cache}/vllm",
+        "VLLM_CONFIG_ROOT": f"{cache}/config",
+        "FLASHINFER_WORKSPACE_BASE": cache,
+        "TRITON_CACHE_DIR": f"{cache}/triton",
+        "CUDA_CACHE_PATH": f"{cache}/nv",
+        "HF_HOME": f"{cache}/huggingface",
+        # Weights are on disk before the engine starts: a start never waits for a hub.
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_COLOR": "0",
+        "PYTHONUNBUFFERED": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(profile.ready_timeout_s),
+    }
+    if platform.gpu:
+        values["CUDA_HOME"] = paths.CUDA_HOME
+        # Triton's own ptxas may not know sm_121a (F04).
+        values["TRITON_PTXAS_PATH"] = f"{paths.CUDA_HOME}/bin/ptxas"
+    return values | profile.env
+
+
+def normal_start(profile: ModelProfile) -> str:
+    """What is normal for a start of this profile, in words."""
+    warm, cold = profile.expects.warm_start_s, profile.expects.cold_start_s
+    if warm and cold:
+        return f"normal: {warm} s, up to {cold} s when kernels are compiled first"
+    if warm or cold:
+        return f"normal: about {warm or cold} s"
+    return "normal for this profile: unknown; minutes when kernels are compiled first"

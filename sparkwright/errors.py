@@ -1,0 +1,88 @@
+"""Problems that a user can mend, and how they are said."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+_NEVER_SHOWN = ("api_key", "env")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in what a user wrote.
+
+    where: file or host; field: dotted name, empty when it is about the whole; found: the value
+    as written; fix: what is allowed and what to do.
+    """
+
+    where: str
+    field: str
+    found: str
+    fix: str
+
+    def __str__(self) -> str:
+        place = f"{self.where}: {self.field}" if self.field else self.where
+        found = f" = {self.found}" if self.found else ""
+        return f"{place}{found}: {self.fix}"
+
+
+class PlanError(Exception):
+    """Every problem of an inventory at once; nothing has been done on any host."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = sorted(set(problems), key=lambda p: (p.where, p.field, p.found))
+        count = len(self.problems)
+        head = f"{count} problem{'s' if count != 1 else ''} in the inventory, nothing was changed:"
+        super().__init__("\n".join([head, *(f"  {p}" for p in self.problems)]))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name is meant, or list them all: the tail of an error message."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(names)}" if names else "none is known"
+
+
+def problems_of(error: ValidationError, where: str, model: type[BaseModel]) -> list[Problem]:
+    """Translate pydantic's errors on `model` into problems, one a field.
+
+    where: the file or host that holds the data.
+    """
+    return [_problem(dict(detail), where, model) for detail in error.errors()]
+
+
+def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Problem:
+    location = [str(part) for part in detail["loc"]]
+    field = ".".join(location)
+    # A key written in the wrong place must not be repeated on the screen.
+    secret = not location or location[0] in _NEVER_SHOWN
+    found = "" if secret else _shown(detail["input"])
+    if detail["type"] == "extra_forbidden":
+        names = _fields_at(model, location[:-1])
+        return Problem(where, field, found, f"no such field; {nearest(location[-1], names)}")
+    if detail["type"] == "missing":
+        return Problem(where, field, "", "is required, add it")
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    return Problem(where, field, found, message[0].lower() + message[1:])
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    for part in path:
+        info = model.model_fields.get(part)
+        inner = getattr(info, "annotation", None)
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,220 @@
+"""From an inventory's data to what each host must hold, or to every mistake in it at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from sparkwright import paths
+from sparkwright.errors import PlanError, Problem, nearest, problems_of
+from sparkwright.settings import EngineRelease, ModelProfile, Platform, Setting
+
+ROOT = Path(__file__).resolve().parent.parent
+
+T = TypeVar("T", bound=Setting)
+
+
+@dataclass(frozen=True)
+class RawHost:
+    """A host as the inventory gives it: nothing checked yet."""
+
+    name: str
+    groups: tuple[str, ...]
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Release:
+    """An engine release, identified by what it is made of."""
+
+    settings: EngineRelease
+    lock_text: str = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Names the folder on the host: another lock or another Python is another release."""
+        digest = hashlib.sha256(f"{self.settings.python}\n{self.lock_text}".encode()).hexdigest()
+        return f"{Path(self.settings.lock).stem}-{digest[:10]}"
+
+    @property
+    def path(self) -> str:
+        return f"{paths.RELEASES}/{self.id}"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One profile on one host: one systemd unit."""
+
+    name: str
+    profile: ModelProfile
+    release: Release
+    after: str | None
+    """The instance of the same host that starts before this one: one engine start at a time."""
+
+    @property
+    def unit(self) -> str:
+        return f"vllm@{self.name}.service"
+
+    @property
+    def model_path(self) -> str:
+        """Folder with the weights on the host."""
+        if self.profile.is_path:
+            return self.profile.model
+        folder = self.profile.model.replace("/", "--")
+        return f"{paths.MODELS}/{folder}/{self.profile.revision}"
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """What one host must be and hold."""
+
+    name: str
+    platform: Platform
+    instances: tuple[Instance, ...]
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        return tuple({i.release.id: i.release for i in self.instances}.values())
+
+
+def build_plan(
+    hosts: Iterable[RawHost],
+    group_data: Mapping[str, Mapping[str, Any]],
+    ignored_groups: Iterable[str] = ("all",),
+    root: Path = ROOT,
+) -> dict[str, HostPlan]:
+    """Check the whole inventory and plan every host of it.
+
+    group_data: for each group that has a file in group_data/, what the file defines.
+    ignored_groups: groups that choose nothing (`all`, the inventory file's own).
+    root: folder that lock files are relative to.
+    Raises PlanError with every problem found.
+    """
+    problems: list[Problem] = []
+    profiles = _profiles(group_data, problems)
+    known = {name for name, data in group_data.items() if "profile" in data}
+    plans: dict[str, HostPlan] = {}
+    for raw in hosts:
+        chosen = [group for group in dict.fromkeys(raw.groups) if group in known]
+        others = set(raw.groups) - known - set(ignored_groups)
+        problems += _unknown_groups(raw, others, known, bool(chosen))
+        platform = _read(raw, "platform", Platform, problems, required=False)
+        release = _release(raw, problems, root) if chosen else None
+        if platform is None or (chosen and release is None):
+            continue
+        usable = [group for group in chosen if group in profiles]
+        problems += _clashes(raw, {group: profiles[group] for group in usable})
+        instances: list[Instance] = []
+        for group in usable:
+            assert release is not None  # chosen is not empty here
+            before = instances[-1].name if instances else None
+            instances.append(Instance(group, profiles[group], release, before))
+        plans[raw.name] = HostPlan(raw.name, platform, tuple(instances))
+    if problems:
+        raise PlanError(problems)
+    return plans
+
+
+def _profiles(
+    group_data: Mapping[str, Mapping[str, Any]], problems: list[Problem]
+) -> dict[str, ModelProfile]:
+    profiles: dict[str, ModelProfile] = {}
+    for group, data in group_data.items():
+        if "profile" not in data:
+            continue
+        where = f"group_data/{group}.py"
+        written = data["profile"]
+        if not isinstance(written, Mapping):
+            problems.append(Problem(where, "profile", type(written).__name__, "write dict(...)"))
+            continue
+        try:
+            profiles[group] = ModelProfile.model_validate(dict(written))
+        except ValidationError as error:
+            problems += problems_of(error, where, ModelProfile)
+            continue
+        if profiles[group].tensor_parallel_size > 1:
+            problems.append(
+                Problem(where, "tensor_parallel_size", "> 1", "pairs are not supported yet, use 1")
+            )
+    return profiles
+
+
+def _read(
+    raw: RawHost, key: str, model: type[T], problems: list[Problem], required: bool = True
+) -> T | None:
+    written = raw.data.get(key)
+    if written is None and not required:
+        written = {}
+    where = f"host {raw.name}"
+    if not isinstance(written, Mapping):
+        found = "" if written is None else repr(written)
+        problems.append(
+            Problem(where, key, found, f"write {key} = dict(...), for all hosts in all.py")
+        )
+        return None
+    try:
+        return model.model_validate(dict(written))
+    except ValidationError as error:
+        problems += problems_of(error, f"{where}: {key}", model)
+        return None
+
+
+def _release(raw: RawHost, problems: list[Problem], root: Path) -> Release | None:
+    settings = _read(raw, "release", EngineRelease, problems)
+    if settings is None:
+        return None
+    file = root / settings.lock
+    try:
+        return Release(settings, file.read_text())
+    except (OSError, UnicodeDecodeError):
+        have = [f"releases/{f.name}" for f in (root / "releases").glob("vllm*.txt")]
+        problems.append(
+            Problem(
+                f"host {raw.name}",
+                "release.lock",
+                repr(settings.lock),
+                f"no such file; {nearest(settings.lock, have)}",
+            )
+        )
+        return None
+
+
+def _unknown_groups(
+    raw: RawHost, others: set[str], known: set[str], serves: bool
+) -> Iterable[Problem]:
+    """A group that is no profile is fine (a rack), unless it looks like one that was meant."""
+    for group in sorted(others):
+        hint = nearest(group, known)
+        if hint.startswith("did you mean") or not serves:
+            yield Problem(
+                f"host {raw.name}",
+                "group",
+                repr(group),
+                f"no such file group_data/{group}.py with a profile; {hint}",
+            )
+
+
+def _clashes(raw: RawHost, profiles: Mapping[str, ModelProfile]) -> Iterable[Problem]:
+    ports: dict[int, str] = {}
+    for group, profile in profiles.items():
+        other = ports.setdefault(profile.port, group)
+        if other != group:
+            yield Problem(
+                f"host {raw.name}",
+                "port",
+                str(profile.port),
+                f"profiles {other} and {group} both use it: give one of them another port",
+            )
+    budget = sum(p.gpu_memory_utilization or 0 for p in profiles.values())
+    if len(profiles) > 1 and budget > 1:
+        yield Problem(
+            f"host {raw.name}",
+            "gpu_memory_utilization",
+            f"{budget:.2f} in all",
+            f"profiles {', '.join(profiles)} share one memory: their sum must be 1 at most",
+        )

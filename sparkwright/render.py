@@ -1,0 +1,115 @@
+"""The files that a host gets, as text: templates filled, nothing sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cache
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sparkwright import engine, paths
+from sparkwright.plan import ROOT, HostPlan, Instance
+
+_HOST_PROGRAMS = (
+    "common.py",
+    "probe.py",
+    "tools.py",
+    "release.py",
+    "weights.py",
+    "engine_log.py",
+    "service.py",
+    "activate.py",
+    "ready.py",
+)
+
+
+@dataclass(frozen=True)
+class ManagedFile:
+    """A file as it must be on a host. mode: octal digits, `0644`."""
+
+    path: str
+    content: str = field(repr=False)
+    mode: str = "0644"
+    owner: str = "root"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content.encode()).hexdigest()
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(ROOT / "templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+
+
+def template(target: str, **values: object) -> str:
+    """Fill `templates/<target>.j2`; the target is the path on the host without its first slash."""
+    return _templates().get_template(f"{target}.j2").render(paths=paths, **values)
+
+
+def base_files() -> list[ManagedFile]:
+    """Files that every Spark gets, whatever it serves."""
+    files = [
+        ManagedFile(f"{paths.HOST_PROGRAMS}/{name}", (ROOT / "host" / name).read_text(), "0755")
+        for name in _HOST_PROGRAMS
+    ]
+    files.append(ManagedFile("/etc/default/earlyoom", template("etc/default/earlyoom")))
+    files.append(ManagedFile(f"{paths.OPT}/tools.txt", (ROOT / "releases/tools.txt").read_text()))
+    return files
+
+
+def release_files(plan: HostPlan) -> list[ManagedFile]:
+    """The lock files of the releases that a host serves with."""
+    return [
+        ManagedFile(f"{paths.RELEASES}/{release.id}.txt", release.lock_text)
+        for release in plan.releases
+    ]
+
+
+def instance_files(instance: Instance, plan: HostPlan) -> list[ManagedFile]:
+    """What activation puts in service for one instance, in its staging folder.
+
+    Every file but `start.json` (how to follow a start) is part of the fingerprint that decides
+    whether the engine must be restarted.
+    """
+    profile = instance.profile
+    folder = f"{paths.STAGED}/{instance.name}"
+    environment = engine.environment(profile, instance.name, plan.platform)
+    drop_in = template(
+        "etc/systemd/system/vllm@.service.d/instance.conf",
+        instance=instance,
+        # systemd's limit must be the outer one, so that the engine's own error is what is read.
+        start_timeout_s=profile.ready_timeout_s + 120,
+        stop_timeout_s=profile.shutdown_timeout_s + 30,
+    )
+    start = {
+        "endpoint": {"host": profile.host, "port": profile.port, "name": profile.names[0]},
+        "phases": engine.PHASES,
+        "normal": engine.normal_start(profile),
+        "timeout_s": profile.ready_timeout_s + 150,
+        "memory": {
+            "fraction": profile.gpu_memory_utilization,
+            "reserve_gib": plan.platform.os_reserve_gib,
+        },
+    }
+    return [
+        ManagedFile(f"{folder}/serve.yaml", engine.serve_yaml(profile, instance.model_path)),
+        ManagedFile(
+            f"{folder}/env",
+            template("etc/sparkwright/profile/env", environment=environment, profile=profile),
+            "0640",
+        ),
+        ManagedFile(f"{folder}/release", f"{instance.release.id}\n"),
+        ManagedFile(f"{folder}/vllm@.service", template("etc/systemd/system/vllm@.service")),
+        ManagedFile(f"{folder}/instance.conf", drop_in),
+        ManagedFile(f"{folder}/start.json", json.dumps(start, indent=1) + "\n"),
+    ]

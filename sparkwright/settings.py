@@ -1,0 +1,187 @@
+"""What a user writes down, typed: model profiles, engine releases, platforms.
+
+Data files hold plain dicts (`profile = dict(...)`), so that every mistake of an inventory can be
+reported at once and pyinfra can print them as JSON; these models read them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+ARCHITECTURES = ("aarch64", "x86_64")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Setting(BaseModel):
+    """Base of everything that is read from data files: frozen, and a misspelt field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Expects(Setting):
+    """What was measured for a profile, so that a start and a verification can be compared."""
+
+    tokens_per_s: float | None = Field(None, gt=0, description="decode rate of one stream")
+    cold_start_s: int | None = Field(None, gt=0, description="first start, kernels compiled")
+    warm_start_s: int | None = Field(None, gt=0, description="start with caches in place")
+    weights_gib: float | None = Field(None, gt=0, description="size of the weights on disk")
+
+
+class ModelProfile(Setting):
+    """One model and how it is served: the `profile` of a file in `group_data/`.
+
+    Fields that vLLM has too carry vLLM's names. Units: *_s seconds, *_gib GiB, *_bytes bytes,
+    lengths in tokens.
+    """
+
+    model: str = Field(description="Hugging Face id (`org/name`) or absolute path on the host")
+    revision: str | None = Field(None, description="commit of a Hugging Face id, 40 hex digits")
+    served_names: tuple[str, ...] = Field(
+        (), description="names in the API; default: the id, or the last part of the path"
+    )
+    host: str = Field("127.0.0.1", description="address the server binds to")
+    port: int = Field(8000, ge=1024, le=65535)
+    api_key: str | None = Field(
+        None, description="`generate` (once, on the host) or `env:NAME` (of the controller)"
+    )
+
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    max_model_len: int | None = Field(None, ge=1, description="context length, tokens")
+    gpu_memory_utilization: float | None = Field(
+        None, gt=0, le=1, description="memory budget, fraction of the Spark's memory"
+    )
+    kv_cache_memory_bytes: int | None = Field(None, ge=1)
+    max_num_seqs: int | None = Field(None, ge=1, description="concurrent sequences")
+    max_num_batched_tokens: int | None = Field(None, ge=1)
+    tensor_parallel_size: int = Field(1, ge=1, description="number of Sparks that serve it")
+    load_format: str | None = None
+    enforce_eager: bool = False
+    attention_backend: str | None = None
+    moe_backend: str | None = None
+    linear_backend: str | None = None
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = Field(None, description="switches automatic tool choice on")
+    speculative_config: dict[str, Any] | None = None
+    extra_args: dict[str, Any] = Field(
+        {}, description="further options of `vllm serve`, long names without dashes in front"
+    )
+    env: dict[str, str] = Field({}, description="environment variables of the engine")
+
+    ready_timeout_s: int = Field(
+        3600,
+        ge=30,
+        description="longest start; vLLM's own 600 s is too short for a cold GB10 (F35)",
+    )
+    shutdown_timeout_s: int = Field(
+        60, ge=1, description="time that running requests get to finish; 0 hangs vLLM"
+    )
+    expects: Expects = Expects(
+        tokens_per_s=None, cold_start_s=None, warm_start_s=None, weights_gib=None
+    )
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_path_or_id(cls, value: str) -> str:
+        path = value.startswith("/") and ".." not in PurePosixPath(value).parts
+        if not path and not _HUB_ID.fullmatch(value):
+            raise ValueError("write a Hugging Face id (org/name) or an absolute path on the host")
+        return value.rstrip("/")
+
+    @field_validator("env")
+    @classmethod
+    def _env_is_sane(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not _ENV_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of an environment variable")
+            if "\n" in text:
+                raise ValueError(f"{name} holds a line break, which a unit's environment can't")
+            if name == "VLLM_API_KEY" or name.startswith("HF_TOKEN"):
+                raise ValueError(f"{name} is a secret: use api_key, or HF_TOKEN where you deploy")
+        return value
+
+    @field_validator("extra_args")
+    @classmethod
+    def _extra_args_are_long_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+                raise ValueError(f"{name!r}: write the long name without dashes in front, max-...")
+            if name == "api-key":
+                raise ValueError("a key on the command line shows in `ps`: use the field api_key")
+            if name.replace("-", "_") in cls.model_fields:
+                raise ValueError(f"{name!r} is the field {name.replace('-', '_')}: set that one")
+        return value
+
+    @field_validator("api_key")
+    @classmethod
+    def _api_key_is_a_source(cls, value: str | None) -> str | None:
+        source = value.removeprefix("env:") if value else None
+        if value in (None, "generate") or (value != source and _ENV_NAME.fullmatch(source or "")):
+            return value
+        # The value is not repeated: it may be the key itself.
+        raise ValueError("write 'generate' or 'env:NAME'; the key itself never goes into a file")
+
+    @model_validator(mode="after")
+    def _revision_matches_model(self) -> ModelProfile:
+        if self.is_path and self.revision is not None:
+            raise ValueError("revision belongs to a Hugging Face id, this model is a path")
+        if not self.is_path and not _COMMIT.fullmatch(self.revision or ""):
+            raise ValueError(
+                f"revision of {self.model} is {self.revision!r}: pin the commit, 40 hex digits "
+                "(on the model's page: Files, History), so that every Spark serves the same"
+            )
+        return self
+
+    @property
+    def is_path(self) -> bool:
+        """True when `model` is a folder on the host."""
+        return self.model.startswith("/")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which the API serves the model."""
+        default = self.model.rsplit("/", 1)[-1] if self.is_path else self.model
+        return self.served_names or (default,)
+
+
+class EngineRelease(Setting):
+    """The engine and everything it needs, pinned by a hash-locked requirement file."""
+
+    lock: str = Field(description="requirement file with hashes, relative to the project")
+    python: Annotated[str, Field(pattern=r"^3\.\d+$")] = "3.12"
+    cuda: str | None = Field(
+        "13", description="major CUDA version that torch must be built for; None: a CPU build"
+    )
+    find_links: tuple[str, ...] = Field((), description="folders on the host that hold wheels")
+    packages: tuple[str, ...] = Field((), description="further Debian packages that it needs")
+    disk_gib: float = Field(
+        16, gt=0, description="free disk for download and venv (field notes: 4 + 12 GiB)"
+    )
+
+
+class Platform(Setting):
+    """What a host must be. The default is a DGX Spark (sources: docs/preflight.md)."""
+
+    architecture: str = "aarch64"
+    dgx_os: bool = Field(True, description="/etc/dgx-release must name a DGX Spark")
+    gpu: str = "NVIDIA GB10"
+    compute_capability: str = "12.1"
+    driver_branch: int = 580
+    cuda_major: int = 13
+    memory_gib: float = Field(
+        115, gt=0, description="least total memory; Sparks show 119.7 to 121.7 GiB"
+    )
+    os_reserve_gib: float = Field(8, ge=0, description="memory left for the OS")
+
+    @field_validator("architecture")
+    @classmethod
+    def _architecture_is_known(cls, value: str) -> str:
+        if value not in ARCHITECTURES:
+            raise ValueError(f"allowed: {', '.join(ARCHITECTURES)}")
+        return value
