@@ -40,9 +40,10 @@ def try_docker(*arguments: str, timeout: float = 120) -> subprocess.CompletedPro
 
 
 def inspect(kind: str, labels: dict[str, str]) -> list[dict[str, Any]]:
-    """Return Docker's descriptions of all containers or networks that carry ``labels``."""
+    """Return Docker's descriptions of all containers or networks of labs that carry ``labels``."""
     command = ["ps", "--all"] if kind == "container" else [kind, "ls"]
-    filters = [f"--filter=label={key}={value}" for key, value in labels.items()]
+    filters = ["--filter=label=sparkwright.lab"]
+    filters += [f"--filter=label={key}={value}" for key, value in labels.items()]
     found = docker(*command, "--quiet", "--no-trunc", *filters).split()
     if not found:
         return []

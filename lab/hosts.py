@@ -90,6 +90,17 @@ def _free_name(kind: str, name: str) -> str:
     return name
 
 
+def sweep() -> None:
+    """Remove what labs of checkouts that no longer exist have left in Docker."""
+    for kind in ("container", "network"):
+        for found in inspect(kind, {}):
+            marks = found.get("Labels") or found.get("Config", {}).get("Labels") or {}
+            root = marks.get("sparkwright.root")
+            if root and not Path(root).exists():
+                say(f"Removing {kind} {found['Name'].lstrip('/')}: its checkout {root} is gone")
+                docker(kind, "rm", *(["--force"] if kind == "container" else []), found["Id"])
+
+
 def remove(containers: list[dict[str, Any]]) -> None:
     """Remove ``containers``, running or not."""
     for container in containers:

@@ -25,6 +25,7 @@ def up(name: str, count: int) -> Record:
     with lock(record.LOCKS / f"{name}.lock", f"lab '{name}' is being changed"):
         with lock(record.LOCKS / "machine", "the lab's image is being made"):
             docker.ensure()
+            hosts.sweep()
             for folder in (record.CACHE, record.MODELS, record.WHEELS, record.folder(name)):
                 folder.mkdir(parents=True, exist_ok=True)
             image = build.ensure()
