@@ -17,6 +17,7 @@ from lab.shell import LabError, as_root, run, say
 SOURCE = Path(__file__).parent / "image"
 FAULTS = Path(__file__).parent / "faults.py"
 REPOSITORY = "sparkwright-lab"
+BASE = "sparkwright-lab-base"
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -39,8 +40,8 @@ def ensure() -> str:
         for number, certificate in enumerate(extra_certificates()):
             (folder / f"controller-{number}.crt").write_text(certificate)
         (folder / "README").write_text("Certificates that the controller trusts, if any.\n")
-        environment = ["--build-arg", f"BASE={base}", "--network", "host"]
-        docker("build", "--quiet", "--tag", tag, *environment, context, timeout=1800)
+        argument = f"--build-arg=BASE={base}"
+        docker("build", "--quiet", "--tag", tag, argument, context, timeout=1800)
     return tag
 
 
@@ -78,7 +79,7 @@ def _base() -> str:
     packages = ",".join((SOURCE / "packages.txt").read_text().split())
     suite, mirror = _distribution()
     digest = hashlib.sha256(f"{suite} {packages}".encode()).hexdigest()[:12]
-    tag = f"{REPOSITORY}-base:{suite}-{digest}"
+    tag = f"{BASE}:{suite}-{digest}"
     if try_docker("image", "inspect", tag).returncode == 0:
         return tag
     if shutil.which("mmdebstrap") is None:
@@ -90,7 +91,10 @@ def _base() -> str:
     say(f"Making a base image of {suite} from {mirror}: two to four minutes, once per machine")
     with tempfile.TemporaryDirectory() as folder:
         archive = f"{folder}/base.tar"
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}"]
+        # Ubuntu keeps python3-venv in universe; Debian has no such component.
+        components = "main,universe" if suite == "noble" else "main"
+        command = ["mmdebstrap", "--variant=minbase", f"--components={components}"]
+        command.append(f"--include={packages}")
         environment = {**os.environ, "TMPDIR": "/tmp"}
         made = subprocess.run(
             [*as_root(command), suite, archive, mirror],

@@ -18,6 +18,14 @@ from lab.shell import LabError, as_root, attempt, run, say
 
 DAEMON_PID = record.STATE / "dockerd.pid"
 DAEMON_LOG = record.STATE / "dockerd.log"
+SEARCH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"  # dockerd, iptables
+# A daemon that was killed leaves its pid file, and the next one refuses to start over it.
+REMOVE_STALE = """
+for file in /run/docker.pid /run/docker/containerd/containerd.pid; do
+    [ -e $file ] || continue
+    grep -qaE 'dockerd|containerd' /proc/$(cat $file)/cmdline 2>/dev/null || rm -f $file
+done
+"""
 
 
 @cache
@@ -70,13 +78,18 @@ def ensure() -> None:
     if answers():
         return
     if os.environ.get("DOCKER_HOST"):
-        raise LabError(f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not answer. Unset it or fix.")
-    search = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-    daemon = shutil.which("dockerd", path=search)
+        raise LabError(f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not answer. Unset it.")
+    daemon = shutil.which("dockerd", path=SEARCH)
     if daemon is None or shutil.which("docker") is None:
         missing = "docker" if daemon else "dockerd"
         raise LabError(
             f"`{missing}` is not installed. Install it: apt-get install docker.io", status=2
+        )
+    if "permission denied" in attempt(["docker", "info"], timeout=20).stderr.lower():
+        raise LabError(
+            "This user may not use Docker. Join the group `docker` (and log in again), allow "
+            "sudo without a password, or run this as root.",
+            status=2,
         )
     if Path("/run/systemd/system").is_dir():
         say("Starting Docker: systemctl start docker")
@@ -96,10 +109,7 @@ def ensure() -> None:
 
 def _spawn(daemon: str) -> None:
     say(f"Starting a Docker daemon (a few seconds; its log: {DAEMON_LOG})")
-    for stale in (Path("/var/run/docker.pid"), Path("/run/docker/containerd/containerd.pid")):
-        # A daemon that was killed leaves its pid file, and the next refuses to start over it.
-        if stale.exists() and not _is_daemon(stale):
-            run(as_root(["rm", "-f", str(stale)]))
+    run(as_root(["sh", "-c", REMOVE_STALE]))
     record.STATE.mkdir(parents=True, exist_ok=True)
     with DAEMON_LOG.open("w") as log:
         process = subprocess.Popen(
@@ -108,6 +118,7 @@ def _spawn(daemon: str) -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env={**os.environ, "PATH": SEARCH},
         )
     DAEMON_PID.write_text(f"{process.pid}\n")
 
@@ -134,12 +145,12 @@ def stop_own_daemon() -> None:
 
 
 def _is_daemon(pid_file: Path) -> bool:
-    """Return whether ``pid_file`` names a Docker or containerd process that lives."""
+    """Return whether ``pid_file`` names a Docker daemon that lives."""
     with suppress(OSError, ValueError):
         process = Path("/proc") / pid_file.read_text().strip()
         alive = ") Z " not in (process / "stat").read_text()
         command = (process / "cmdline").read_bytes()
-        return alive and (b"dockerd" in command or b"containerd" in command)
+        return alive and b"dockerd" in command
     return False
 
 

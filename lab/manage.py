@@ -44,6 +44,7 @@ def up(name: str, count: int) -> Record:
             architecture=platform.machine(),
         )
         hosts.converge(lab, count)
+        say("Waiting until every host has booted (5 to 20 s when it has just started)")
         for host in lab.hosts:
             hosts.wait_until_booted(host)
         hosts.let_in(lab)
@@ -82,7 +83,7 @@ def down(name: str) -> None:
 
 
 def down_all() -> None:
-    """Remove every lab of this checkout, the image and all that was kept in ``.lab``."""
+    """Remove every lab of this checkout, the images and all that was kept in ``.lab``."""
     known = set(record.names())
     if docker.answers():
         for container in docker.inspect("container", hosts.labels()):
@@ -92,11 +93,11 @@ def down_all() -> None:
     for name in sorted(known):
         down(name)
     if docker.answers():
-        pattern = f"--filter=reference={build.REPOSITORY}*"
-        title = "--format={{.Repository}}:{{.Tag}}"
-        # The image before its base. One that another checkout's lab uses stays.
-        for image in sorted(docker.docker("image", "ls", pattern, title).split(), reverse=True):
-            docker.try_docker("image", "rm", image)
+        # The image before its base, and neither while a lab of another checkout uses it.
+        refused = False
+        for repository in (build.REPOSITORY, build.BASE):
+            for image in docker.docker("image", "ls", "--quiet", repository).split():
+                refused = refused or docker.try_docker("image", "rm", image).returncode != 0
     docker.stop_own_daemon()
     # The hosts' root wrote into the cache, so a user may not be allowed to remove it.
     run(as_root(["rm", "-rf", str(record.STATE)]))

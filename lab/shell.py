@@ -54,6 +54,13 @@ def run(command: list[str], *, text: str | None = None, timeout: float = 600) ->
     result = attempt(command, text=text, timeout=timeout)
     if result.returncode:
         words = (result.stderr.strip() or result.stdout.strip())[-1500:]
+        if command[:2] == ["sudo", "-n"] and "password" in words:
+            wanted = " ".join(command[2:])[:200]
+            raise LabError(
+                f"Root is needed for: {wanted}\nbut sudo asks for a password. Run this as root, "
+                "or allow this user sudo without a password.",
+                status=2,
+            )
         raise LabError(f"{' '.join(command)[:300]}\nfailed with {result.returncode}: {words}")
     return result.stdout
 
