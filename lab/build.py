@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -91,10 +92,10 @@ def _base() -> str:
     say(f"Making a base image of {suite} from {mirror}: two to four minutes, once per machine")
     with tempfile.TemporaryDirectory() as folder:
         archive = f"{folder}/base.tar"
-        # Ubuntu keeps python3-venv in universe; Debian has no such component.
+        # Ubuntu keeps python3-venv in universe, and leaves apt out of a minimal system.
         components = "main,universe" if suite == "noble" else "main"
         command = ["mmdebstrap", "--variant=minbase", f"--components={components}"]
-        command.append(f"--include={packages}")
+        command.append(f"--include=apt,{packages}")
         environment = {**os.environ, "TMPDIR": "/tmp"}
         made = subprocess.run(
             [*as_root(command), suite, archive, mirror],
@@ -119,14 +120,15 @@ def _distribution() -> tuple[str, str]:
     release = Path("/etc/os-release").read_text()
     ubuntu = re.search(r"^ID=ubuntu$", release, re.MULTILINE) is not None
     suite, mirror = ("noble", "http://archive.ubuntu.com/ubuntu")
+    if platform.machine() != "x86_64":
+        mirror = "http://ports.ubuntu.com/ubuntu-ports"
     if not ubuntu:
         suite, mirror = ("bookworm", "http://deb.debian.org/debian")
+    name = mirror.rsplit("/", 1)[1]
+    pattern = re.compile(rf"^(?:deb\s.*?|URIs:\s*)(https?://\S*/{name})/?\s", re.MULTILINE)
     sources = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
     for path in sources:
-        text = path.read_text(errors="replace") if path.is_file() else ""
-        own = re.search(
-            r"^(?:deb\s.*?|URIs:\s*)(https?://\S*/(?:debian|ubuntu)/?)(?=\s)", text, re.M
-        )
-        if own and own[1].rstrip("/").endswith("ubuntu" if ubuntu else "debian"):
+        own = pattern.search(path.read_text(errors="replace")) if path.is_file() else None
+        if own:
             return suite, own[1]
     return suite, mirror

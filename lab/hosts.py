@@ -175,7 +175,7 @@ def _take_over(name: str, old: dict[str, Any] | None, spec: str) -> str | None:
     container: str = old["Name"].lstrip("/")
     status = old["State"]["Status"]
     if old["Config"]["Labels"].get("sparkwright.spec") != spec:
-        why = "made from another image or for another subnet"
+        why = "made from another image, for another subnet or with other folders"
     elif status == "running" and _mounts_are_stale(container):
         say(f"{name}: rebooting, for folders that it has mounted were made anew")
         docker("restart", "--time", "120", container)
