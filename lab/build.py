@@ -124,9 +124,10 @@ def _distribution() -> tuple[str, str]:
         mirror = "http://ports.ubuntu.com/ubuntu-ports"
     if not ubuntu:
         suite, mirror = ("bookworm", "http://deb.debian.org/debian")
+    # This machine's own mirror, told from third parties' (download.docker.com/linux/debian).
     name = mirror.rsplit("/", 1)[1]
-    pattern = re.compile(rf"^(?:deb\s.*?|URIs:\s*)(https?://\S*/{name})/?\s", re.MULTILINE)
-    sources = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    pattern = re.compile(rf"^(?:deb\s.*?|URIs:\s*)(https?://[^/\s]+/{name})/?\s", re.MULTILINE)
+    sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     for path in sources:
         own = pattern.search(path.read_text(errors="replace")) if path.is_file() else None
         if own:
