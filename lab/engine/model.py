@@ -60,8 +60,18 @@ def model_files() -> dict[str, bytes]:
 
 
 def _vocabulary() -> dict[str, int]:
-    tokens = [*SPECIAL_TOKENS, *byte_alphabet()]
+    tokens = [*SPECIAL_TOKENS, *byte_alphabet(), *_words()]
     return {token: number for number, token in enumerate(tokens)}
+
+
+def _words() -> list[str]:
+    """Return made-up words that no merge leads to: never read, but often generated.
+
+    Random weights pick any token. With bytes alone most answers would be broken UTF-8, which a
+    server holds back, so that an answer could be empty.
+    """
+    syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
+    return [f"\u0120{first}{second}" for first in syllables for second in syllables][:4000]
 
 
 def byte_alphabet() -> list[str]:

@@ -14,6 +14,7 @@ STANDIN_GENERATE        hang: requests never finish. empty: an end of turn at on
 STANDIN_TOKEN_SECONDS   time for each token (0)
 STANDIN_IGNORE_API_KEY  1: answers without the key too
 
+Like vLLM 0.32.0 it does not obey SIGTERM while it starts: a hanging start ends by SIGKILL only.
 Phases in order: config, engine, load, warmup, kv. The first is of the API server, the others are
 of the engine process.
 """

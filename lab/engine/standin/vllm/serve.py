@@ -32,8 +32,9 @@ int8_per_channel_weight_only nvfp4_per_token mxfp8
 
 def serve(args: argparse.Namespace) -> int:
     """Run a server until it is told to stop or its engine dies; return the exit status."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    # As vLLM 0.32.0 does: a SIGTERM during the start is lost, only SIGKILL ends it. The engine
+    # inherits that: systemd signals it together with this process, which decides when it ends.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     model = args.model_tag or args.model or "Qwen/Qwen3-0.6B"
     host, port = args.host or "0.0.0.0", args.port or _DEFAULT_PORT
     try:
@@ -157,7 +158,6 @@ def _engine(fields: dict[str, object], writer: int) -> NoReturn:
 
 def _become(title: str) -> None:
     """Take the process title ``title``, and end when the parent does."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
