@@ -261,14 +261,23 @@ def _in_flight(engine: Engine) -> http.client.HTTPConnection:
 def test_stop_during_a_request_drains_when_it_may(start: Callable[..., Engine]) -> None:
     engine = start("--shutdown-timeout", "5", STANDIN_TOKEN_SECONDS="0.1")
     connection = _in_flight(engine)
-    # systemd signals every process of the unit.
-    for pid in (engine.child("VLLM::EngineCore"), engine.child("VLLM::Worker")):
-        os.kill(pid, signal.SIGTERM)
     engine.process.terminate()
     response = connection.getresponse()
     assert (response.status, json.loads(response.read())["usage"]["completion_tokens"]) == (200, 8)
     connection.close()
     assert engine.process.wait(3) == 0
+
+
+def test_signal_to_the_whole_unit_loses_the_request(start: Callable[..., Engine]) -> None:
+    engine = start("--shutdown-timeout", "5", STANDIN_TOKEN_SECONDS="0.3")
+    connection = _in_flight(engine)
+    children = [engine.child("VLLM::EngineCore"), engine.child("VLLM::Worker")]
+    for pid in (engine.process.pid, *children):
+        os.kill(pid, signal.SIGTERM)
+    response = connection.getresponse()
+    assert (response.status, b"EngineCore encountered" in response.read()) == (500, True)
+    connection.close()
+    assert engine.process.wait(8) == 0
 
 
 def test_stop_during_a_request_hangs_without_a_timeout(start: Callable[..., Engine]) -> None:

@@ -30,7 +30,7 @@ class State:
     def __init__(self, names: list[str], root: str, context: int, keys: list[str]) -> None:
         self.names, self.root, self.context, self.keys = names, root, context, keys
         self.dead = False  # the engine is gone though nobody asked for it
-        self.stopping = False  # somebody asked the engine to go
+        self.stopping = False  # the engine has been told to go
         self.aborted = False  # and it went without finishing what it had
         self.running = 0  # requests in flight
         self.prompt_tokens = self.generated_tokens = self.finished = 0

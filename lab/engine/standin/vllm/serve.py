@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -33,7 +34,7 @@ int8_per_channel_weight_only nvfp4_per_token mxfp8
 def serve(args: argparse.Namespace) -> int:
     """Run a server until it is told to stop or its engine dies; return the exit status."""
     # As vLLM 0.32.0 does: a SIGTERM during the start is lost, only SIGKILL ends it. The engine
-    # inherits that: systemd signals it together with this process, which decides when it ends.
+    # inherits that, and later ends when this process says so or when its worker is gone.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     model = args.model_tag or args.model or "Qwen/Qwen3-0.6B"
     host, port = args.host or "0.0.0.0", args.port or _DEFAULT_PORT
@@ -146,6 +147,8 @@ def _engine(fields: dict[str, object], writer: int) -> NoReturn:
         for phase in PHASES[1:]:
             time.sleep(_pause())
             logs.start_lines(phase, "Worker", fields)
+        # A SIGTERM to the whole unit takes the worker, and with it requests in flight: measured.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
             signal.pause()
     for phase in PHASES[1:]:
@@ -186,12 +189,12 @@ def _serve_until_told(server: Server, state: State, engine: int, grace: int) -> 
         *("APIServer", "INFO", "launcher.py:270"),
         f"[shutdown] API server: stopping engine client mode={mode} timeout={grace}s",
     )
-    state.stopping = True
     deadline = time.monotonic() + grace
     while state.running and time.monotonic() < deadline:
         time.sleep(0.02)
-    state.aborted = grace == 0
-    os.kill(engine, signal.SIGKILL)
+    state.stopping, state.aborted = True, grace == 0
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(engine, signal.SIGKILL)
     while state.aborted and state.running:
         time.sleep(0.02)  # as vLLM does: without an engine, for as long as the client waits
     logs.log(
