@@ -6,7 +6,7 @@ Pure functions over lines; the phases' patterns come from the engine module with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 # `(EngineCore pid=1699) ERROR 11-30 17:48:58 [core.py:1330] text`: process, level, date, place.
 _PREFIX = re.compile(
@@ -14,7 +14,10 @@ _PREFIX = re.compile(
     r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
 )
 _TRACEBACK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|Refusal)?(:|$)")
+# Not the lines of uvicorn, which begin with their level.
+_EXCEPTION = re.compile(r"^(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):)[A-Za-z_][\w.]*(:|$)")
+# Logged with a traceback by an engine that goes on all the same: a cache that it can't write.
+_SURVIVED = "Error saving model info cache"
 
 
 def phase(lines: Iterable[str], phases: Sequence[Sequence[str]], before: str) -> str:
@@ -32,6 +35,7 @@ def first_exception(lines: Sequence[str]) -> str | None:
     Falls back to argparse's complaint, then to the first line logged as an error. None when the
     log holds nothing of the kind.
     """
+    lines = list(_fatal(lines))
     parsed = [(m.group("process") or "", line[m.end() :]) for line in lines if (m := _match(line))]
     for number, (process, text) in enumerate(parsed):
         if text.startswith(_TRACEBACK):
@@ -45,14 +49,27 @@ def first_exception(lines: Sequence[str]) -> str | None:
     return next((text.strip() for text in errors if text.strip()), None)
 
 
+def _fatal(lines: Sequence[str]) -> Iterator[str]:
+    """The lines without the tracebacks that an engine logs and survives."""
+    survived = None
+    for line in lines:
+        prefix = m.group() if (m := _match(line)) else ""
+        if line.startswith(_SURVIVED, len(prefix)):
+            survived = prefix.strip() or None
+        if prefix.strip() != survived:
+            yield line
+
+
 def _match(line: str) -> re.Match[str] | None:
     return _PREFIX.match(line)
 
 
 def _raised(after: Sequence[tuple[str, str]], process: str) -> str | None:
     """The line that ends a traceback: the first of that process that is not indented."""
-    for other, text in after:
-        if other != process or not text.strip() or text[0].isspace():
-            continue
-        return text.strip() if _EXCEPTION.match(text) else None
+    own = [text for other, text in after if other == process and text.strip()]
+    for text, below in zip(own, [*own[1:], ""], strict=True):
+        if not text[0].isspace():
+            # pydantic says what is wrong on the second line.
+            more = f" {below.strip()}" if below[:1].isspace() else ""
+            return text.strip() + more if _EXCEPTION.match(text) else None
     return None

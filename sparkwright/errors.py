@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-_NEVER_SHOWN = ("api_key", "env")
+# Fields whose values may hold a key.
+_NEVER_SHOWN = ("api_key", "env", "extra_args")
 
 
 @dataclass(frozen=True)
@@ -61,15 +63,20 @@ def problems_of(error: ValidationError, where: str, model: type[BaseModel]) -> l
 def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Problem:
     location = [str(part) for part in detail["loc"]]
     field = ".".join(location)
+    unknown = detail["type"] == "extra_forbidden"
     # A key written in the wrong place must not be repeated on the screen.
     secret = not location or location[0] in _NEVER_SHOWN
+    if unknown and re.search("key|token|secret|pass", location[-1].lower()):
+        secret = True
     found = "" if secret else _shown(detail["input"])
-    if detail["type"] == "extra_forbidden":
+    if unknown:
         names = _fields_at(model, location[:-1])
         return Problem(where, field, found, f"no such field; {nearest(location[-1], names)}")
     if detail["type"] == "missing":
         return Problem(where, field, "", "is required, add it")
-    message = str(detail["msg"]).removeprefix("Value error, ")
+    message = str(detail["msg"])
+    if message.startswith("Value error, "):  # ours, which may begin with a name
+        return Problem(where, field, found, message.removeprefix("Value error, "))
     return Problem(where, field, found, message[0].lower() + message[1:])
 
 

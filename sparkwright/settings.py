@@ -17,6 +17,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+# Options of vLLM that a profile's field of another name sets.
+_RENAMED = {"served-model-name": "served_names", "shutdown-timeout": "shutdown_timeout_s"}
+
 
 class Setting(BaseModel):
     """Base of everything that is read from data files: frozen, and a misspelt field is an error."""
@@ -114,8 +117,9 @@ class ModelProfile(Setting):
                 raise ValueError(f"{name!r}: write the long name without dashes in front, max-...")
             if name == "api-key":
                 raise ValueError("a key on the command line shows in `ps`: use the field api_key")
-            if name.replace("-", "_") in cls.model_fields:
-                raise ValueError(f"{name!r} is the field {name.replace('-', '_')}: set that one")
+            field = _RENAMED.get(name, name.replace("-", "_"))
+            if field in cls.model_fields:
+                raise ValueError(f"{name!r} is the field {field}: set that one")
         return value
 
     @field_validator("api_key")
