@@ -85,13 +85,14 @@ def run_long(
 
     def relay() -> None:
         assert process.stdout is not None
-        for raw in process.stdout:
-            # Progress bars rewrite their line: only what stands at the end of it counts.
-            line = raw.decode(errors="replace").rstrip().rsplit("\r", 1)[-1]
-            if line:
-                lines.append(line)
-                say(f"      {line}")
-                spoken[0] = time.monotonic()
+        with process.stdout as output:
+            for raw in output:
+                # Progress bars rewrite their line: only what stands at the end of it counts.
+                line = raw.decode(errors="replace").rstrip().rsplit("\r", 1)[-1]
+                if line:
+                    lines.append(line)
+                    say(f"      {line}")
+                    spoken[0] = time.monotonic()
 
     reader = threading.Thread(target=relay, daemon=True)
     reader.start()

@@ -168,7 +168,8 @@ def _owners(inodes: dict[str, int]) -> list[tuple[int, int]]:
     found = set()
     for folder in glob.glob("/proc/[0-9]*/fd"):
         try:
-            links = [os.readlink(entry.path) for entry in os.scandir(folder)]
+            with os.scandir(folder) as entries:
+                links = [os.readlink(entry.path) for entry in entries]
         except OSError:
             continue
         for link in links:

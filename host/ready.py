@@ -1,16 +1,16 @@
 """Wait until the engine of this unit answers /health: what makes `active` mean `ready`.
 
 Runs as ExecStartPost, as the engine's user, in the unit's cgroup. systemd ends it when the start
-takes too long, but not when the engine dies: that is looked at here. An answer counts only when a process of this unit gave it: a
-stranger or an older engine that holds the port would answer too.
+takes too long, but not when the engine dies: that is looked at here. An answer counts only when a
+process of this unit gave it: a stranger or an older engine that holds the port would answer too.
 """
 
 from __future__ import annotations
 
+import http.client
 import os
 import sys
 import time
-import urllib.error
 import urllib.request
 
 import probe
@@ -22,7 +22,7 @@ def healthy(host: str, port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://{address}:{port}/health", timeout=5) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+    except (OSError, http.client.HTTPException):
         return False
 
 

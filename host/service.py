@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import probe
 from common import ETC, Refusal
 
+ANSWER_TIMEOUT_S = 10
 GENERATION_TIMEOUT_S = 300
 """The first request may still compile a kernel; a warm one takes well under a second."""
 
@@ -156,28 +157,34 @@ def prove(unit: str, server: Endpoint) -> str:
     if not any(holder["unit"] == unit for holder in holders):
         who = ", ".join(f"{h['command']} (pid {h['pid']}, {h['unit']})" for h in holders)
         raise Refusal(f"port {server.port} is held by {who or 'nobody'}, not by {unit}")
-    try:
-        status, _ = server.ask("/health")
-        if status != 200:
-            raise Refusal(f"/health says {status}")
-        status, models = server.ask("/v1/models")
-        served = _names(models)
-        if status != 200 or server.name not in served:
-            raise Refusal(f"/v1/models says {status}, serves {served}, not {server.name!r}")
-        status, answer = server.ask(
-            "/v1/chat/completions", _request(server.name), GENERATION_TIMEOUT_S
-        )
-    except TimeoutError:
-        raise Refusal(
-            f"the server is healthy, but a generation gave nothing in {GENERATION_TIMEOUT_S} s"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise Refusal(f"the server does not answer: {error!r}") from None
+    status, _ = _asked(server, "/health")
+    if status != 200:
+        raise Refusal(f"/health says {status}")
+    status, models = _asked(server, "/v1/models")
+    served = _names(models)
+    if status != 200 or server.name not in served:
+        raise Refusal(f"/v1/models says {status}, serves {served}, not {server.name!r}")
+    status, answer = _asked(server, "/v1/chat/completions", _request(server.name))
     tokens = _tokens(answer) if status == 200 else 0
     if not tokens:
         shown = json.dumps(answer)[:300]
         raise Refusal(f"a generation returned no token: status {status}, {shown}")
     return f"{server.name} generated {tokens} tokens on {server.address}:{server.port}"
+
+
+def _asked(server: Endpoint, path: str, body: object = None) -> tuple[int, object]:
+    """Endpoint.ask, with a Refusal that says what did not answer."""
+    limit = ANSWER_TIMEOUT_S if body is None else GENERATION_TIMEOUT_S
+    try:
+        return server.ask(path, body, limit)
+    except TimeoutError:
+        if body is not None:
+            text = f"the server is healthy, but a generation gave nothing in {limit} s"
+        else:
+            text = f"the server does not answer: {path} gave nothing in {limit} s"
+        raise Refusal(text) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise Refusal(f"the server does not answer: {error!r}") from None
 
 
 def _request(name: str) -> dict[str, object]:

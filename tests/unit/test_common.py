@@ -1,0 +1,182 @@
+"""Speaking, locking, long commands and small files of the host programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import common
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_write_replaces_and_sets_the_mode_whatever_the_umask(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    (tmp_path / "file.new").write_text("left behind by a run that was killed")
+    before = os.umask(0o077)
+    try:
+        common.write(str(file), "new", 0o644)
+    finally:
+        os.umask(before)
+    assert file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == 0o644
+    common.write(str(file), "key", 0o600)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    texts = {"a" * 200_000, "b" * 200_000}
+    common.write(str(file), "a" * 200_000)
+    stop, seen = threading.Event(), set()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(file.read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(10):
+        for text in texts:
+            common.write(str(file), text)
+    stop.set()
+    reader.join()
+    assert seen <= texts
+
+
+def test_an_existing_file_is_not_touched_when_writing_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        common.write(str(tmp_path / "file"), "\udcff")
+    assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[1]", "3", '{"a": 1}'])
+def test_read_json_gives_an_object(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "file"
+    if text is not None:
+        file.write_text(text)
+    assert common.read_json(str(file)) == ({"a": 1} if text == '{"a": 1}' else {})
+
+
+def test_lock_waits_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(common, "VAR", str(tmp_path))
+    monkeypatch.setattr(common, "HEARTBEAT_S", 0.02)
+    order, held, release = [], threading.Event(), threading.Event()
+
+    def first() -> None:
+        with common.lock("x", "building"):
+            held.set()
+            release.wait(5)
+            order.append("first")
+
+    holder = threading.Thread(target=first)
+    holder.start()
+    held.wait(5)
+    threading.Timer(0.15, release.set).start()
+    with common.lock("x", "building"):
+        order.append("second")
+    holder.join()
+    assert order == ["first", "second"]
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) >= 2
+    assert said[0] == "   0 s  waiting: an earlier run is still building on this host"
+
+
+def test_locks_of_different_names_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(common, "VAR", str(tmp_path))
+    with common.lock("x", "one"), common.lock("y", "other"):
+        pass
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "locks/x").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_is_free_when_its_holder_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = (
+        f"import common, time\ncommon.VAR = {str(tmp_path)!r}\n"
+        "with common.lock('x', 'building'):\n print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT / "host", stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.kill()
+    monkeypatch.setattr(common, "VAR", str(tmp_path))
+    with common.lock("x", "building"):
+        assert capsys.readouterr().out == ""
+
+
+def test_run_long_shows_lines_and_the_end_of_a_progress_bar(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    common.run_long(["printf", "one\\n10%%\\r90%%\\rdone\\n\\n"], "printing")
+    assert capsys.readouterr().out == "      one\n      done\n"
+
+
+def test_run_long_passes_the_environment_and_no_input() -> None:
+    common.run_long(
+        ["sh", "-c", 'test "$A" = b && test -n "$PATH" && ! read x'], "testing", {"A": "b"}
+    )
+
+
+def test_run_long_says_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(common, "HEARTBEAT_S", 0.5)
+    common.run_long(["sleep", "1.5"], "sleeping", grows=str(tmp_path))
+    said = capsys.readouterr().out.splitlines()
+    assert said and all(" s  sleeping" in line for line in said)
+
+
+def test_run_long_ends_with_the_last_lines_of_a_failure() -> None:
+    script = "for i in $(seq 30); do echo line $i; done; echo the reason >&2; exit 3"
+    with pytest.raises(common.Refusal) as caught:
+        common.run_long(["sh", "-c", script], "building")
+    head, *tail = str(caught.value).splitlines()
+    assert head == "building failed with status 3:"
+    assert len(tail) == 15
+    assert tail[-1] == "      the reason"
+
+
+def test_a_reader_that_went_away_does_not_end_a_program(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import common\n"
+        "for n in range(1000): common.say('x' * 1000)\n"
+        "open(sys.argv[2], 'w').write('went on')"
+    )
+    done = tmp_path / "done"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(ROOT / "host"), str(done)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+    assert done.read_text() == "went on"
+
+
+def test_a_refusal_is_a_message_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    def program() -> None:
+        raise common.Refusal("what to do")
+
+    with pytest.raises(SystemExit) as caught:
+        common.main(program)
+    assert caught.value.code == 1
+    assert capsys.readouterr().out == "what to do\n"
