@@ -166,8 +166,14 @@ def apply(name: str) -> None:
 def _stop(instance: Instance, unit: service.Unit) -> None:
     if unit.active == "inactive":
         return
-    say("      stopping the engine; requests that run may finish")
-    # Not down by itself: also ends a start in progress and a pending restart.
+    if unit.active == "activating":
+        # vLLM loses a SIGTERM that comes during its start (seen: 0.32.0), and nothing is served
+        # yet that could be lost.
+        say("      stopping the engine, which is still starting")
+        service.systemctl("stop", "--no-block", instance.unit)
+        service.systemctl("kill", "--signal=SIGKILL", instance.unit, check=False)
+    else:
+        say("      stopping the engine; requests that run may finish")
     service.systemctl("stop", instance.unit)
 
 
