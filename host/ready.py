@@ -18,7 +18,9 @@ import probe
 
 def healthy(host: str, port: int) -> bool:
     """True when /health says 200."""
-    address = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    if ":" in address:
+        address = f"[{address}]"
     try:
         with urllib.request.urlopen(f"http://{address}:{port}/health", timeout=5) as answer:
             return bool(answer.status == 200)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, cast
 
 from pyinfra import host
 from pyinfra.api import FunctionCommand, operation
 
 from facts.observe import Instances
 from operations import files
-from operations.run import observed, one_host, refuse, shown
+from operations.run import fact, observed, one_host, refuse, shown
 from sparkwright import paths, render
 from sparkwright.plan import HostPlan, Instance
 from sparkwright.render import ManagedFile
@@ -113,7 +112,7 @@ def activate(plan: HostPlan) -> Iterator[FunctionCommand]:
     names = [instance.name for instance in plan.instances]
     if not names:
         return
-    seen = cast("dict[str, Any]", host.get_fact(Instances, names=" ".join(names)) or {})
+    seen = fact(Instances, names=" ".join(names))
     for name in names:
         state = seen.get(name, {})
         if state.get("proof") and state.get("enabled"):

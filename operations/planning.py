@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
+from pathlib import Path
 
 from pyinfra import host, inventory, state
 from pyinfra.api.exceptions import PyinfraError
@@ -38,10 +40,7 @@ def _plan() -> dict[str, HostPlan] | str:
 
 def _plain_groups() -> set[str]:
     """Groups that choose no profile: all, the inventory file's own, and those with data."""
-    whole = {entry.name for entry in inventory}
-    plain = {"all"} | {name for name in inventory.groups if name.startswith("@")}
-    for name, data in inventory.group_data.items():
-        members = {entry.name for entry in inventory.get_group(name, [])}
-        if members == whole or data:
-            plain.add(name)
-    return plain
+    # pyinfra names a group like the inventory file; it is told from a misspelt one by the command.
+    plain = {"all"} | {Path(word).stem for word in sys.argv if word.endswith(".py")}
+    plain |= {name for name in inventory.groups if name.startswith("@")}
+    return plain | {name for name, data in inventory.group_data.items() if data}

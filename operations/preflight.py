@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Any, cast
 
 from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, operation
 
 from facts.observe import FirstContact, Observed
-from operations.run import one_host, refuse
+from operations.run import fact, one_host, refuse
 from sparkwright import preflight
 from sparkwright.plan import HostPlan
 
@@ -27,10 +26,9 @@ def check(plan: HostPlan) -> Iterator[FunctionCommand]:
     """
     request = json.dumps(preflight.request(plan))
     if host.data.get("_sudo_password"):
-        answer = host.get_fact(Observed, request=request)
+        seen = fact(Observed, request=request)
     else:
-        answer = host.get_fact(FirstContact, request=request, _sudo=False)
-    seen = cast("dict[str, Any]", answer or {})
+        seen = fact(FirstContact, request=request, _sudo=False)
     if "sudo" in seen:
         yield refuse(
             f"Preflight of {host.name}: sudo asks for a password ({seen['sudo']}). Let the user "

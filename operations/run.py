@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.output import echo
 
-from facts.observe import Observed
+from facts.observe import Instances, Observed
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -37,15 +37,30 @@ def one_host(body: Callable[P, Iterator[FunctionCommand]]) -> Callable[P, Iterat
             yield from body(*args, **kwargs)
         except PyinfraError:
             raise
+        except NoAnswerError as error:
+            yield refuse(str(error))
         except Exception as error:
             yield refuse(f"{type(error).__name__}: {error}")
 
     return guarded
 
 
+def fact(kind: type[Observed | Instances], **arguments: Any) -> dict[str, Any]:
+    """What a fact answers; empty when its command failed. Raises NoAnswerError when it is no JSON.
+
+    Never fails the host by itself: the caller refuses, with a message. A fact that fails in an
+    operation on the last host of a run makes pyinfra 3.10 print a traceback.
+    """
+    seen = host.get_fact(kind, _ignore_errors=True, **arguments)
+    answer = cast("dict[str, Any]", seen or {})
+    if "unreadable" in answer:
+        raise NoAnswerError(f"the probe's answer is no JSON: {answer['unreadable']!r}")
+    return answer
+
+
 def observed(**request: object) -> dict[str, Any]:
     """Ask the host for sections of host/probe.py, now. Raises NoAnswerError."""
-    answer = cast("dict[str, Any]", host.get_fact(Observed, request=json.dumps(request)) or {})
+    answer = fact(Observed, request=json.dumps(request))
     missing = set(request) - set(answer)
     if missing:
         raise NoAnswerError(f"the probe did not answer about {', '.join(sorted(missing))}")
@@ -54,13 +69,20 @@ def observed(**request: object) -> dict[str, Any]:
 
 def refuse(message: str) -> FunctionCommand:
     """A command that fails on this host only and shows the message, without any round trip."""
+    if not state.is_executing:
+        # `--dry`, or before the question whether to go on: nothing else would show it.
+        _say(host, message)
     return FunctionCommand(_refuse, (message,), {})
 
 
 def _refuse(state: State, host: Host, message: str) -> bool:
+    _say(host, message)
+    return False
+
+
+def _say(host: Host, message: str) -> None:
     for line in message.splitlines():
         echo(f"{host.print_prefix}{line}", err=True)
-    return False
 
 
 def shown(*words: str, stdin: str | None = None) -> FunctionCommand:
