@@ -75,8 +75,8 @@ def _inventory(hosts: Mapping[str, tuple[str, object]]) -> str:
 
 FLEET = """
 tiny = [_healthy(f"h{n:02}") for n in range(46)]
-tiny += [_cuda_12("old"), _fake("odd", "rubbish"), ("closed", {"ssh_hostname": "127.0.0.1", "ssh_port": 1})]
-tiny += [_fake("bare", {"success": False})]
+tiny += [_cuda_12("old"), _fake("odd", "rubbish"), _fake("bare", {"success": False})]
+tiny += [("closed", {"ssh_hostname": "127.0.0.1", "ssh_port": 1})]
 """
 
 # Named after the profile's fields: each asks for both secrets.
