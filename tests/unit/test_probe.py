@@ -67,6 +67,15 @@ def test_two_ports_of_one_process() -> None:
     assert list(seen) == [str(port) for port in asked]
 
 
+def test_a_connection_is_not_a_listener() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        port = client.getsockname()[1]
+        assert probe.ports([port]) == {str(port): []}
+
+
 def test_a_real_dgx_release_without_its_serial_number() -> None:
     text = (REAL / "dgx-release").read_text()
     seen = probe._assignments(text)
