@@ -101,7 +101,9 @@ def _field(text: str, pattern: str) -> str | None:
 def _cuda() -> dict[str, object]:
     """Release of the default toolkit, and of every other one that lies beside it."""
     found = {}
-    for path in ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"))]:
+    default = os.path.realpath("/usr/local/cuda")
+    others = [path for path in sorted(glob.glob("/usr/local/cuda-*")) if path != default]
+    for path in ["/usr/local/cuda", *others]:
         nvcc = f"{path}/bin/nvcc"
         if os.path.exists(nvcc):
             status, text = run(nvcc, "--version")

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from common import OPT, VAR, Refusal, download_environment, lock, main, run_long, say, write
+from common import OPT, Refusal, download_environment, lock, main, run_long, say, write
 
 RELEASES = f"{OPT}/releases"
 NORMAL = "normal: 2 to 10 min when it has to be downloaded, 1 to 2 min from the cache"
@@ -124,7 +124,6 @@ def prune(keep: list[str]) -> None:
             else:
                 os.unlink(path)
             say(f"      removed {entry}")
-        os.unlink(f"{VAR}/locks/release-{name}")
 
 
 def program() -> None:

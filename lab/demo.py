@@ -42,8 +42,8 @@ def main(name: str = "lab") -> int:
   you:   {_BODY["messages"][0]["content"]}
   tiny:  {text}
 
-{tokens} tokens from vLLM {_version(lab, host)}, served by systemd. The weights are random, so are the
-words; everything else is what a Spark with a real model runs.
+{tokens} tokens from vLLM {_version(lab, host)}, served by systemd. The weights are random,
+and so are the words; everything else is what a Spark with a real model runs.
 
 The server listens on the Spark only. To reach it from here, in a second terminal:
   ssh -i {lab.key} -o UserKnownHostsFile={lab.known_hosts} -N -L {PORT}:127.0.0.1:{PORT} \\

@@ -10,9 +10,9 @@ from pyinfra.api import FunctionCommand, operation
 
 from facts.observe import Instances
 from operations import files
-from operations.run import fact, observed, one_host, refuse, shown
+from operations.run import fact, observed, one_host, shown
 from sparkwright import paths, render
-from sparkwright.plan import HostPlan, Instance
+from sparkwright.plan import HostPlan
 from sparkwright.render import ManagedFile
 
 _PROGRAM = f"{paths.HOST_PROGRAMS}/activate.py"
@@ -40,16 +40,11 @@ def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
         folder = f"{paths.STAGED}/{instance.name}"
         folders.append(ManagedFile(folder, "", "0700"))
         wanted += render.instance_files(instance, plan)
-        source = instance.profile.api_key
-        if source is None:
-            absent.append(f"{folder}/api-key.env")
-        elif source != "generate":
-            key = os.environ.get(source.removeprefix("env:"), "")
-            if not _usable(key):
-                yield refuse(_no_key(instance, source.removeprefix("env:"), bool(key)))
-                return
-            content = f"VLLM_API_KEY={key}\n"
+        if instance.profile.key_variable:
+            content = f"VLLM_API_KEY={os.environ[instance.profile.key_variable]}\n"
             wanted.append(ManagedFile(f"{folder}/api-key.env", content, "0600"))
+        elif not instance.profile.api_key:
+            absent.append(f"{folder}/api-key.env")
     wrong, missing, unwanted = files.differing(wanted, folders, absent)
     yield from files.send(wrong, missing, unwanted)
     for instance in plan.instances:
@@ -57,23 +52,6 @@ def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
             staged = f"{paths.STAGED}/{instance.name}"
             yield shown("sh", "-c", _VERIFY.format(name=instance.name, staged=staged))
     yield from _generate_keys(plan)
-
-
-def _usable(key: str) -> bool:
-    return bool(key) and key.isascii() and key.isprintable() and not set(key) & set(" \"'\\$#")
-
-
-def _no_key(instance: Instance, variable: str, is_set: bool) -> str:
-    found = (
-        "holds blanks, quotes or other characters that a unit can't pass on"
-        if is_set
-        else ("is not set")
-    )
-    return (
-        f"{host.name}: api_key of {instance.name} is taken from the environment variable "
-        f"{variable} of this machine, which {found}: export {variable}=... and run again, or write "
-        "api_key='generate'"
-    )
 
 
 def _generate_keys(plan: HostPlan) -> Iterator[FunctionCommand]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,12 @@ def _plan() -> dict[str, HostPlan] | str:
         if state.is_host_in_limit(entry)
     ]
     try:
-        return build_plan(hosts, dict(inventory.group_data), ignored_groups=_plain_groups())
+        return build_plan(
+            hosts,
+            dict(inventory.group_data),
+            ignored_groups=_plain_groups(),
+            environment=os.environ,
+        )
     except PlanError as error:
         return str(error)
 

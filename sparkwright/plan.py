@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -86,12 +87,14 @@ def build_plan(
     hosts: Iterable[RawHost],
     group_data: Mapping[str, Mapping[str, Any]],
     ignored_groups: Iterable[str] = ("all",),
+    environment: Mapping[str, str] = MappingProxyType({}),
     root: Path = ROOT,
 ) -> dict[str, HostPlan]:
     """Check the whole inventory and plan every host of it.
 
     group_data: for each group that has a file in group_data/, what the file defines.
     ignored_groups: groups that choose nothing (`all`, the inventory file's own).
+    environment: variables of the controller, which API keys may come from.
     root: folder that lock files are relative to.
     Raises PlanError with every problem found.
     """
@@ -109,6 +112,8 @@ def build_plan(
             continue
         usable = [group for group in chosen if group in profiles]
         problems += _clashes(raw, {group: profiles[group] for group in usable})
+        for group in usable:
+            problems += _missing_key(group, profiles[group], environment)
         instances: list[Instance] = []
         for group in usable:
             assert release is not None  # chosen is not empty here
@@ -218,3 +223,25 @@ def _clashes(raw: RawHost, profiles: Mapping[str, ModelProfile]) -> Iterable[Pro
             f"{budget:.2f} in all",
             f"profiles {', '.join(profiles)} share one memory: their sum must be 1 at most",
         )
+
+
+def _missing_key(
+    group: str, profile: ModelProfile, environment: Mapping[str, str]
+) -> Iterable[Problem]:
+    """An API key that is to come from the environment, but does not, or can't be passed on."""
+    variable = profile.key_variable
+    if variable is None:
+        return
+    key = environment.get(variable, "")
+    if not key:
+        found = "is not set where you run this"
+    elif not (key.isascii() and key.isprintable()) or set(key) & set(" \"'\\$#"):
+        found = "holds blanks, quotes, $, # or backslashes, which a unit can't pass on"
+    else:
+        return
+    yield Problem(
+        f"group_data/{group}.py",
+        "api_key",
+        repr(profile.api_key),
+        f"{variable} {found}: export {variable}=... and run again, or write 'generate'",
+    )

@@ -300,7 +300,7 @@ def _next_kernel(probe: dict[str, Any]) -> Finding:
 def _clock(probe: dict[str, Any], now: float) -> Finding:
     off = probe["time"] - now
     synchronised = probe["clock"] == "yes"
-    found = f"synchronised: {probe['clock'] or 'unknown'}, {off:+.0f} s from the controller"
+    found = f"synchronised: {probe['clock'] or 'unknown'}, {round(off)} s from the controller"
     return _check(
         "clock",
         synchronised and abs(off) < CLOCK_TOLERANCE_S,

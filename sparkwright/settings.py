@@ -92,7 +92,7 @@ class ModelProfile(Setting):
     @field_validator("model")
     @classmethod
     def _model_is_path_or_id(cls, value: str) -> str:
-        path = value.startswith("/") and ".." not in PurePosixPath(value).parts
+        path = value.rstrip("/").startswith("/") and ".." not in PurePosixPath(value).parts
         if not path and not _HUB_ID.fullmatch(value):
             raise ValueError("write a Hugging Face id (org/name) or an absolute path on the host")
         return value.rstrip("/")
@@ -146,6 +146,12 @@ class ModelProfile(Setting):
     def is_path(self) -> bool:
         """True when `model` is a folder on the host."""
         return self.model.startswith("/")
+
+    @property
+    def key_variable(self) -> str | None:
+        """Variable of the controller's environment that holds the API key, when one does."""
+        source = self.api_key or ""
+        return source.removeprefix("env:") if source.startswith("env:") else None
 
     @property
     def names(self) -> tuple[str, ...]:

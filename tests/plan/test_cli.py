@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from operations.instances import _usable
+from sparkwright.plan import _missing_key
+from sparkwright.settings import ModelProfile
 from tests.plan.cli import TINY, Run, Runner, Scenario
 
 SECRETS = (("MY_API_KEY", "k3y-never-shown"), ("HF_TOKEN", "t0ken-never-shown"))
@@ -199,13 +200,15 @@ def test_the_run_with_secrets_came_to_the_steps_that_use_them(ran: Callable[[str
 def test_a_key_that_is_not_there(ran: Callable[[str], Run]) -> None:
     run = ran("no-key")
     assert (
-        "@fake/one: api_key of tiny is taken from the environment variable MY_API_KEY of this "
-        "machine, which is not set: export MY_API_KEY=... and run again"
+        "group_data/tiny.py: api_key = 'env:MY_API_KEY': MY_API_KEY is not set where you run this: "
+        "export MY_API_KEY=... and run again"
     ) in run.output
-    assert not [c for c in run.commands("one") if "activate.py apply" in c]
+    assert not run.commands("one"), "nothing is done on any host"
 
 
 @pytest.mark.parametrize("key", ["", "a b", 'a"b', "a\nb", "a\\b", "a'b", "ü", "$a", "a#b"])
 def test_a_key_that_a_unit_can_not_pass_on(key: str) -> None:
-    assert not _usable(key)
-    assert _usable("sk-abc_DEF.123=")
+    profile = ModelProfile.model_validate({"model": "/m", "api_key": "env:KEY"})
+    (problem,) = _missing_key("tiny", profile, {"KEY": key})
+    assert "KEY" in str(problem) and (not key or key not in str(problem))
+    assert not list(_missing_key("tiny", profile, {"KEY": "sk-abc_DEF.123="}))

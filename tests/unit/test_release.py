@@ -15,8 +15,7 @@ import release as program
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(program, "OPT", str(tmp_path))
     monkeypatch.setattr(program, "RELEASES", str(tmp_path / "releases"))
-    for module in (common, program):
-        monkeypatch.setattr(module, "VAR", str(tmp_path / "var"))
+    monkeypatch.setattr(common, "VAR", str(tmp_path / "var"))
     (tmp_path / "releases").mkdir()
     (tmp_path / "releases/r1.txt").write_text("vllm==0.27.1 \\\n    --hash=sha256:00\n")
     return tmp_path

