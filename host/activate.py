@@ -14,9 +14,12 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 
 import service
@@ -139,6 +142,7 @@ def apply(name: str) -> None:
     with lock("activation", "starting an engine"):
         unit = service.show(instance.unit)
         if instance.must_switch(unit):
+            _verify(instance)
             _stop(instance, unit)
             _switch(instance)
             unit = service.show(instance.unit)
@@ -161,6 +165,22 @@ def apply(name: str) -> None:
             raise
         instance.remember(status="serving", reason=None, at=time.time())
         say(f"      {proof}")
+
+
+def _verify(instance: Instance) -> None:
+    """Let systemd read the staged unit before anything is stopped or installed for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/{instance.unit}"
+        text = (_content(f"{instance.staged}/vllm@.service") or b"").decode()
+        # Its program is put in place only with the switch.
+        write(path, re.sub(r"(?m)^ExecStart=.*$", "ExecStart=/bin/true", text))
+        os.mkdir(f"{path}.d")
+        shutil.copy(f"{instance.staged}/instance.conf", f"{path}.d")
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True
+        )
+    if done.returncode:
+        raise Refusal(f"systemd does not accept the staged unit: {done.stderr.strip()}")
 
 
 def _stop(instance: Instance, unit: service.Unit) -> None:

@@ -29,6 +29,14 @@ class Refusal(Exception):
     """A failure with a message for the user; the program ends with status 1."""
 
 
+class CommandFailedError(Refusal):
+    """A long command that failed. output: its lines, which the user has seen already."""
+
+    def __init__(self, message: str, output: list[str]) -> None:
+        super().__init__(message)
+        self.output = output
+
+
 def say(text: str) -> None:
     """Print a line at once. A controller that went away does not stop what is being done."""
     try:
@@ -70,7 +78,7 @@ def run_long(
     """Run a command that may take minutes, show its lines, and say that it lives.
 
     grows: a folder on whose file system it writes; what was written since is said as well.
-    Raises Refusal with the command's last lines when it fails.
+    Raises CommandFailedError when it fails.
     """
     started, before = time.monotonic(), shutil.disk_usage(grows).free if grows else 0
     process = subprocess.Popen(
@@ -106,8 +114,7 @@ def run_long(
             spoken[0] = time.monotonic()
     reader.join(timeout=5)
     if process.returncode:
-        tail = "\n".join(f"      {line}" for line in lines[-15:])
-        raise Refusal(f"{what} failed with status {process.returncode}:\n{tail}")
+        raise CommandFailedError(f"{what} failed with status {process.returncode}", lines)
 
 
 def write(path: str, text: str, mode: int = 0o644) -> None:

@@ -102,13 +102,14 @@ def _cuda() -> dict[str, object]:
     """Release of the default toolkit, and of every other one that lies beside it."""
     found = {}
     default = os.path.realpath("/usr/local/cuda")
-    others = [path for path in sorted(glob.glob("/usr/local/cuda-*")) if path != default]
+    others = [p for p in sorted(glob.glob("/usr/local/cuda-*")) if not os.path.islink(p)]
+    others = [path for path in others if path != default]
     for path in ["/usr/local/cuda", *others]:
         nvcc = f"{path}/bin/nvcc"
         if os.path.exists(nvcc):
             status, text = run(nvcc, "--version")
             found[path] = _field(text, r"release (\d+\.\d+)") if status == 0 else None
-        elif os.path.isdir(path) and not os.path.islink(path):
+        elif os.path.isdir(path):
             found[path] = _field(path, r"cuda-(\d+\.\d+)$")
     return found
 

@@ -3,7 +3,8 @@
 Contents never are in an argument or in a file that others could read. Sent with the command
 (operations/files.py).
 
-input: {"folders": [[path, mode, owner]], "files": [[path, mode, owner, content]], "absent": [path]}
+input: {"folders": [[path, mode, owner]], "files": [[path, mode, owner, content]],
+        "absent": [path], "then": [command to run afterwards]}
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 
 
@@ -36,6 +38,8 @@ def main() -> None:
     for path in request["absent"]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+    if request["then"]:
+        subprocess.run(request["then"], check=True)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,22 @@ in a file, and reaches `hf` by its environment, which only root can read.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import sys
 
-from common import OPT, Refusal, download_environment, lock, main, run_long, say
+from common import (
+    OPT,
+    CommandFailedError,
+    Refusal,
+    download_environment,
+    lock,
+    main,
+    run_long,
+    say,
+)
 
 HF = f"{OPT}/tools/bin/hf"
 
@@ -22,45 +33,73 @@ def program() -> None:
     token = sys.stdin.readline().strip()
     path, name = request["path"], os.path.basename(os.path.dirname(request["path"]))
     partial = f"{path}.partial"
-    env = download_environment()
-    if token:
-        env["HF_TOKEN"] = token
-    if request["endpoint"]:
-        env["HF_ENDPOINT"] = request["endpoint"]
-    env["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    env["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    env["HF_HOME"] = f"{os.path.dirname(path)}/.hf"
     with lock(f"weights-{name}", "fetching these weights"):
         if os.path.isdir(path):
             return
         os.makedirs(partial, exist_ok=True)
         say(f"   0 s  fetching {request['model']} (normal: 70 GB take 10 min at 1 Gb/s)")
-        pinned = [request["model"], "--revision", request["revision"], "--local-dir", partial]
         try:
-            run_long([HF, "download", *pinned], "fetching weights", env, grows=partial)
-            run_long(
-                [HF, "cache", "verify", *pinned, "--fail-on-missing-files"],
-                "checking the weights against the hub's hashes",
-                env,
-            )
-        except Refusal as refusal:
-            raise Refusal(_explained(str(refusal), request, bool(token))) from None
+            _fetch(request, partial, _environment(request, token))
+        except CommandFailedError as failure:
+            text = "\n".join(failure.output)
+            raise Refusal(f"{failure}{_explained(text, request, bool(token))}") from None
         if not os.path.isfile(f"{partial}/config.json"):
             raise Refusal(f"{request['model']} has no config.json: it is no model that vLLM serves")
         os.replace(partial, path)
 
 
+def _environment(request: dict[str, str], token: str) -> dict[str, str]:
+    env = download_environment()
+    env["HF_HOME"] = f"{os.path.dirname(request['path'])}/.hf"
+    env["NO_COLOR"] = env["HF_HUB_DISABLE_TELEMETRY"] = env["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    if token:
+        env["HF_TOKEN"] = token
+    if request["endpoint"]:
+        env["HF_ENDPOINT"] = request["endpoint"]
+    return env
+
+
+def _fetch(request: dict[str, str], folder: str, env: dict[str, str]) -> None:
+    """Download and check; what the check refuses is fetched once more."""
+    pinned = [request["model"], "--revision", request["revision"], "--local-dir", folder]
+    download = [HF, "download", *pinned, "--quiet"]
+    verify = [HF, "cache", "verify", *pinned, "--fail-on-missing-files"]
+    checking = "checking the weights against the hub's hashes"
+    run_long(download, "fetching weights", env, grows=folder)
+    try:
+        run_long(verify, checking, env)
+    except CommandFailedError as failure:
+        bad = re.findall(r"^\s*- (.+): expected ", "\n".join(failure.output), re.M)
+        if not bad:
+            raise
+        say("      they are removed and fetched again")
+        for name in bad:
+            # With its metadata, or `hf` takes the file for complete.
+            for file in (name, f".cache/huggingface/download/{name}.metadata"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{folder}/{file}")
+        run_long(download, "fetching weights", env, grows=folder)
+        run_long(verify, checking, env)
+
+
 def _explained(text: str, request: dict[str, str], token: bool) -> str:
     model = request["model"]
-    if "401" in text or "403" in text or "gated" in text.lower():
-        sent = "the token was sent and refused" if token else "no token was sent"
-        text += (
-            f"\n{model} needs a Hugging Face token that may read it ({sent}): accept the model's "
-            "terms on its page, then run the deploy with HF_TOKEN set"
+    sent = "the token was sent and refused" if token else "no HF_TOKEN is set where you run this"
+    kept = "\nwhat was fetched is kept, the next run goes on from there"
+    if re.search(r"access denied|requires approval|\b40[13]\b", text, re.I):
+        return (
+            f"\n{model} needs a token that may read it ({sent}): accept the model's terms on its "
+            "page, then run the deploy with HF_TOKEN set"
         )
-    elif "404" in text:
-        text += f"\nthe hub has no {model} at revision {request['revision']}: check both"
-    return text + "\nwhat was fetched is kept, the next run goes on from there"
+    if re.search(r"\bmodel .* not found|revision not found|\b404\b", text, re.I):
+        return (
+            f"\nthe hub shows no {model} at revision {request['revision']}: correct `model` or "
+            f"`revision` in the profile; a private one needs HF_TOKEN ({sent})"
+        )
+    if re.search(r"connection|resolve|timed? ?out|unreachable", text, re.I):
+        hub = request["endpoint"] or "the hub"
+        return f"\n{hub} can't be reached from this host, or the line broke{kept}"
+    return kept
 
 
 if __name__ == "__main__":

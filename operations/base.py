@@ -28,6 +28,21 @@ _FOLDERS = (
     (paths.DOWNLOADS, "0755", "root"),
 )
 
+# unattended-upgrades may hold apt's lock: wait for it rather than fail. A host that went down in
+# the middle of an installation has half-configured packages.
+_APT = """
+set -e
+export DEBIAN_FRONTEND=noninteractive
+log=/var/log/sparkwright-apt.log
+echo '   0 s  installing MISSING (normal: 10 to 90 s)'
+(while sleep 10 >/dev/null 2>&1; do echo '      still installing packages'; done) &
+trap "kill $!" EXIT
+dpkg --configure -a >$log 2>&1 || true
+apt-get -qq -o DPkg::Lock::Timeout=300 update
+apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends MISSING >>$log 2>&1 ||
+    { tail -n 20 $log; exit 1; }
+"""
+
 
 @operation()
 @one_host
@@ -44,16 +59,7 @@ def packages(plan: HostPlan) -> Iterator[FunctionCommand]:
         wanted |= set(release.settings.packages)
     missing = observed(packages=sorted(wanted))["packages"]
     if missing:
-        # apt's lock may be held by unattended-upgrades: wait for it rather than fail.
-        script = (
-            "set -e; export DEBIAN_FRONTEND=noninteractive; "
-            f"echo '   0 s  installing {' '.join(missing)} (normal: 10 to 90 s)'; "
-            "apt-get -qq -o DPkg::Lock::Timeout=300 update; "
-            "apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install -y "
-            f"--no-install-recommends {' '.join(missing)} >/var/log/sparkwright-apt.log 2>&1 "
-            "|| { tail -n 20 /var/log/sparkwright-apt.log; exit 1; }"
-        )
-        yield shown("sh", "-c", script)
+        yield shown("sh", "-c", _APT.replace("MISSING", " ".join(missing)))
 
 
 @operation()
@@ -85,9 +91,8 @@ def host_files(plan: HostPlan) -> Iterator[FunctionCommand]:
     + plan: what the host is to serve
     """
     wrong, _, _ = files.differing([*render.base_files(), *render.release_files(plan)])
-    yield from files.send(wrong)
-    if any(file.path == "/etc/default/earlyoom" for file in wrong):
-        yield shown("systemctl", "restart", "earlyoom")
+    guard = any(file.path == "/etc/default/earlyoom" for file in wrong)
+    yield from files.send(wrong, then=("systemctl", "restart", "earlyoom") if guard else ())
 
 
 @operation()

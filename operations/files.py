@@ -40,14 +40,21 @@ def differing(
 
 
 def send(
-    files: Sequence[ManagedFile], folders: Sequence[ManagedFile] = (), absent: Sequence[str] = ()
+    files: Sequence[ManagedFile],
+    folders: Sequence[ManagedFile] = (),
+    absent: Sequence[str] = (),
+    then: Sequence[str] = (),
 ) -> Iterator[FunctionCommand]:
-    """The command that brings files to the host, and none when there are none to bring."""
+    """The command that brings files to the host, and none when there are none to bring.
+
+    then: a command to run on the host afterwards, also when the connection is gone by then.
+    """
     if not (files or folders or absent):
         return
     request = {
         "folders": [[f.path, f.mode, f.owner] for f in folders],
         "files": [[f.path, f.mode, f.owner, f.content] for f in files],
         "absent": list(absent),
+        "then": list(then),
     }
     yield shown("python3", "-c", _RECEIVER.read_text(), stdin=json.dumps(request))

@@ -16,20 +16,12 @@ from sparkwright.plan import HostPlan
 from sparkwright.render import ManagedFile
 
 _PROGRAM = f"{paths.HOST_PROGRAMS}/activate.py"
-# The unit's own directives; that its programs exist is known only when it is put in service.
-_VERIFY = (
-    "folder=$(mktemp -d) && trap 'rm -rf $folder' EXIT && mkdir $folder/vllm@{name}.service.d && "
-    "cp {staged}/vllm@.service $folder/vllm@{name}.service && "
-    "cp {staged}/instance.conf $folder/vllm@{name}.service.d/ && "
-    "sed -i 's,^ExecStart=.*,ExecStart=/bin/true,' $folder/vllm@{name}.service && "
-    "systemd-analyze verify --man=no $folder/vllm@{name}.service"
-)
 
 
 @operation()
 @one_host
 def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
-    """Bring each instance's configuration to the host, validated, beside what is in service.
+    """Bring each instance's configuration to the host, beside what is in service.
 
     + plan: what the host is to serve
     """
@@ -47,10 +39,6 @@ def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
             absent.append(f"{folder}/api-key.env")
     wrong, missing, unwanted = files.differing(wanted, folders, absent)
     yield from files.send(wrong, missing, unwanted)
-    for instance in plan.instances:
-        if any(f.path.startswith(f"{paths.STAGED}/{instance.name}/") for f in wrong):
-            staged = f"{paths.STAGED}/{instance.name}"
-            yield shown("sh", "-c", _VERIFY.format(name=instance.name, staged=staged))
     yield from _generate_keys(plan)
 
 

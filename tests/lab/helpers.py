@@ -97,7 +97,7 @@ class Spark:
             "systemctl list-units -q --plain --no-legend --all 'vllm@*' | cut -d' ' -f1 | "
             "xargs -r systemctl kill --signal=SIGKILL 2>/dev/null; "
             "systemctl list-units -q --plain --no-legend --all 'vllm@*' | cut -d' ' -f1 | "
-            "xargs -r systemctl stop; pkill -f '[/]opt/sparkwright'; sleep 0.2; "
+            "xargs -r systemctl stop; pkill -f 'python3 [/]opt/sparkwright/host'; sleep 0.2; "
             f"test -d /opt/sparkwright && find /opt/sparkwright -mindepth 1 -maxdepth 1 {keep} "
             "-exec rm -rf {} +; rm -rf /etc/sparkwright /var/lib/sparkwright "
             "/etc/systemd/system/vllm@* /etc/systemd/system/multi-user.target.wants/vllm@* "
@@ -115,7 +115,7 @@ class Spark:
             "find /etc/sparkwright /var/lib/sparkwright/staged /etc/systemd/system/vllm@* -type f "
             "! -name api-key.env | sort | xargs sha256sum; "
             "ls -A /opt/sparkwright /opt/sparkwright/releases; cat /opt/sparkwright/releases/*/.c*;"
-            "grep -hE 'release|status|fingerprint' /var/lib/sparkwright/state.json; "
+            "grep -hE 'release|status' /var/lib/sparkwright/state.json; "
             "for u in $(ls /etc/sparkwright); do systemctl is-active vllm@$u; "
             "systemctl is-enabled vllm@$u; done; find / -xdev -name '*.new' -o -name '*.partial'"
         )
@@ -158,6 +158,7 @@ def pyinfra(*arguments: str, env: dict[str, str] | None = None, timeout: float =
             lines.append(line)
             silence, spoken = max(silence, time.monotonic() - spoken), time.monotonic()
         code = process.wait()
+        process.stderr.close()
         guard.cancel()
         stdout.seek(0)
         printed = stdout.read()

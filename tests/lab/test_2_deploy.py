@@ -207,6 +207,7 @@ def test_killed_run_ends_like_one_that_was_not(spark: Spark, tmp_path: Path, ste
     time.sleep(0.4)
     process.kill()
     process.communicate()
+    process.stderr.close()
     run = pyinfra(str(file))
     assert run.code == 0, run.output
     assert spark.snapshot() == reference
