@@ -37,6 +37,11 @@ class CommandFailedError(Refusal):
         self.output = output
 
 
+_HELD: list[int] = []
+"""Locks of this process. Children inherit them: a lock must outlive a program that was killed while
+what it started still writes."""
+
+
 def say(text: str) -> None:
     """Print a line at once. A controller that went away does not stop what is being done."""
     try:
@@ -64,8 +69,11 @@ def lock(name: str, what: str) -> Iterator[None]:
                 waited = time.monotonic() - started
                 say(f"{waited:4.0f} s  waiting: an earlier run is still {what} on this host")
                 time.sleep(HEARTBEAT_S)
+        _HELD.append(handle)
         yield
     finally:
+        if handle in _HELD:
+            _HELD.remove(handle)
         os.close(handle)
 
 
@@ -74,8 +82,9 @@ def run_long(
     what: str,
     env: Mapping[str, str] | None = None,
     grows: str | None = None,
-) -> None:
-    """Run a command that may take minutes, show its lines, and say that it lives.
+    show: bool = True,
+) -> list[str]:
+    """Run a command that may take minutes, show its lines, and say that it lives; its lines.
 
     grows: a folder on whose file system it writes; what was written since is said as well.
     Raises CommandFailedError when it fails.
@@ -87,6 +96,7 @@ def run_long(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, **(env or {})},
+        pass_fds=_HELD,
     )
     lines: list[str] = []
     spoken = [time.monotonic()]
@@ -99,6 +109,7 @@ def run_long(
                 line = raw.decode(errors="replace").rstrip().rsplit("\r", 1)[-1]
                 if line:
                     lines.append(line)
+                if line and show:
                     say(f"      {line}")
                     spoken[0] = time.monotonic()
 
@@ -115,6 +126,32 @@ def run_long(
     reader.join(timeout=5)
     if process.returncode:
         raise CommandFailedError(f"{what} failed with status {process.returncode}", lines)
+    return lines
+
+
+@contextlib.contextmanager
+def heartbeat(what: str) -> Iterator[None]:
+    """Say every 10 s that something which prints nothing goes on."""
+    done, started = threading.Event(), time.monotonic()
+
+    def beat() -> None:
+        while not done.wait(HEARTBEAT_S):
+            say(f"{time.monotonic() - started:4.0f} s  {what}")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def discard(folder: str) -> None:
+    """Remove a folder whose completion stamp must not outlive a part of it."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{folder}/.complete")
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def write(path: str, text: str, mode: int = 0o644) -> None:
@@ -152,6 +189,8 @@ def download_environment() -> dict[str, str]:
 
 def main(program: object) -> None:
     """Run `program()`; a Refusal is printed without a traceback."""
+    # Root's umask may be tight, and what is made here is for the engine's account to read.
+    os.umask(0o022)
     try:
         assert callable(program)
         program()

@@ -17,7 +17,6 @@ import os
 import pwd
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -51,10 +50,8 @@ def read(path: str) -> str | None:
 def platform(_: object) -> dict[str, object]:
     """Hardware, driver, CUDA, memory, clock: what preflight judges."""
     return {
-        "hostname": socket.gethostname(),
         "time": time.time(),
         "architecture": os.uname().machine,
-        "kernel": os.uname().release,
         "dgx_release": _assignments(read("/etc/dgx-release")),
         "gpu": _gpu(),
         "driver_version_file": read("/proc/driver/nvidia/version"),
@@ -104,20 +101,23 @@ def _cuda() -> dict[str, object]:
     default = os.path.realpath("/usr/local/cuda")
     others = [p for p in sorted(glob.glob("/usr/local/cuda-*")) if not os.path.islink(p)]
     others = [path for path in others if path != default]
+    # Ubuntu's own package nvidia-cuda-toolkit (12.0) puts its nvcc into /usr/bin.
+    if not os.path.realpath("/usr/bin/nvcc").startswith("/usr/local/"):
+        others.append("/usr")
     for path in ["/usr/local/cuda", *others]:
         nvcc = f"{path}/bin/nvcc"
         if os.path.exists(nvcc):
             status, text = run(nvcc, "--version")
             found[path] = _field(text, r"release (\d+\.\d+)") if status == 0 else None
-        elif os.path.isdir(path):
-            found[path] = _field(path, r"cuda-(\d+\.\d+)$")
+        elif os.path.isdir(path) and path != "/usr":
+            found[path] = _field(path, r"cuda-(\d+(\.\d+)?)$")
     return found
 
 
 def memory() -> dict[str, int]:
     """Bytes, from /proc/meminfo: NVML does not know a Spark's memory."""
     pairs = re.findall(r"^(\w+):\s+(\d+) kB", read("/proc/meminfo") or "", re.M)
-    wanted = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
+    wanted = ("MemTotal", "MemAvailable")
     return {name: int(value) * 1024 for name, value in pairs if name in wanted}
 
 
@@ -186,15 +186,44 @@ def unit_of(pid: int) -> str | None:
 
 
 def models(wanted: list[str]) -> dict[str, object]:
-    """For each model folder: `missing`, `no config.json`, or `ok`."""
-    return {
-        path: "missing"
-        if not os.path.isdir(path)
-        else "ok"
-        if os.path.isfile(f"{path}/config.json")
-        else "no config.json"
-        for path in wanted
-    }
+    """For each model folder `ok`, or why the engine's account could not serve it."""
+    return {path: _model(path) for path in wanted}
+
+
+def _model(path: str) -> str:
+    if not os.path.isdir(path):
+        return "missing"
+    config = f"{path}/config.json"
+    if not os.path.isfile(config):
+        return "no config.json"
+    folder = os.path.realpath(path)
+    if not os.stat(config).st_mode & 0o004:
+        return f"{config} is not readable for others"
+    while folder != "/":
+        if not os.stat(folder).st_mode & 0o001:
+            return f"{folder} is closed for others (chmod o+x)"
+        folder = os.path.dirname(folder)
+    return "ok"
+
+
+def sizes(wanted: list[str]) -> dict[str, int]:
+    """Bytes that folders take on disk; 0 when missing."""
+    total = dict.fromkeys(wanted, 0)
+    for path in wanted:
+        for folder, _, names in os.walk(path):
+            for name in names:
+                try:
+                    total[path] += os.lstat(f"{folder}/{name}").st_blocks * 512
+                except OSError:
+                    continue
+    return total
+
+
+def engines(_: object) -> list[str]:
+    """Units of engine instances that run, start or stop: they hold memory, listening or not."""
+    states = "--state=active,activating,deactivating,reloading"
+    status, text = run("systemctl", "list-units", "--plain", "--no-legend", states, "vllm@*")
+    return [line.split()[0] for line in text.splitlines()] if status == 0 else []
 
 
 def files(wanted: list[str]) -> dict[str, object]:
@@ -245,9 +274,13 @@ def stamps(wanted: list[str]) -> dict[str, object]:
     return {path: read(path) for path in wanted}
 
 
-def listing(wanted: list[str]) -> dict[str, object]:
-    """Names in folders; an empty list when a folder is missing."""
-    return {path: sorted(os.listdir(path)) if os.path.isdir(path) else [] for path in wanted}
+def listing(wanted: list[str]) -> dict[str, list[str]]:
+    """Names in folders, those of folders with a slash behind; empty when a folder is missing."""
+    result: dict[str, list[str]] = {}
+    for path in wanted:
+        entries = list(os.scandir(path)) if os.path.isdir(path) else []
+        result[path] = sorted(e.name + "/" * e.is_dir(follow_symlinks=False) for e in entries)
+    return result
 
 
 def links(pattern: str) -> dict[str, object]:
@@ -257,7 +290,20 @@ def links(pattern: str) -> dict[str, object]:
 
 SECTIONS = {
     section.__name__: section
-    for section in (platform, disk, ports, models, files, packages, user, stamps, listing, links)
+    for section in (
+        platform,
+        disk,
+        ports,
+        models,
+        sizes,
+        engines,
+        files,
+        packages,
+        user,
+        stamps,
+        listing,
+        links,
+    )
 }
 
 

@@ -11,19 +11,15 @@ import http.client
 import os
 import sys
 import time
-import urllib.request
 
 import probe
+from service import Endpoint, is_holder
 
 
 def healthy(host: str, port: int) -> bool:
     """True when /health says 200."""
-    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    if ":" in address:
-        address = f"[{address}]"
     try:
-        with urllib.request.urlopen(f"http://{address}:{port}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
+        return Endpoint(host, port, name="", key=None).ask("/health", timeout=5)[0] == 200
     except (OSError, http.client.HTTPException):
         return False
 
@@ -32,10 +28,8 @@ def main() -> None:
     host, _, port = os.environ["SPARKWRIGHT_ENDPOINT"].rpartition(":")
     unit = probe.unit_of(os.getpid())
     while os.path.exists(f"/proc/{os.environ['MAINPID']}"):
-        if healthy(host, int(port)):
-            holders = probe.ports([int(port)])[port]
-            if any(holder["unit"] == unit for holder in holders):
-                return
+        if healthy(host, int(port)) and is_holder(unit, int(port)):
+            return
         time.sleep(1)
     sys.exit("the engine ended before it was ready")
 

@@ -4,7 +4,10 @@ Contents never are in an argument or in a file that others could read. Sent with
 (operations/files.py).
 
 input: {"folders": [[path, mode, owner]], "files": [[path, mode, owner, content]],
-        "absent": [path], "then": [command to run afterwards]}
+        "absent": [path], "then": [path, command] or []}
+
+then: a command to run because of one of the files; when it fails that file is removed, so that the
+next run tries again.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ def main() -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     if request["then"]:
-        subprocess.run(request["then"], check=True)
+        path, command = request["then"]
+        if subprocess.run(command).returncode:
+            os.unlink(path)
+            sys.exit(f"{' '.join(command)} failed")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,21 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
 
-from common import OPT, Refusal, download_environment, lock, main, run_long, say, write
+from common import (
+    OPT,
+    CommandFailedError,
+    Refusal,
+    discard,
+    download_environment,
+    lock,
+    main,
+    run_long,
+    say,
+    write,
+)
 
 RELEASES = f"{OPT}/releases"
 NORMAL = "normal: 2 to 10 min when it has to be downloaded, 1 to 2 min from the cache"
@@ -34,6 +43,7 @@ answer["cuda"] = None
 if answer["torch"]:
     import torch
     answer["cuda"] = torch.version.cuda
+import vllm
 print(json.dumps(answer))
 """
 
@@ -45,9 +55,10 @@ def build(request: dict[str, object]) -> None:
             return
         started = time.monotonic()
         say(f"   0 s  building {request['id']} ({NORMAL})")
-        shutil.rmtree(path, ignore_errors=True)
+        discard(path)
         _install(path, request)
         answer = _ask(path, request)
+        os.sync()
         write(f"{path}/.complete", json.dumps(answer, indent=1) + "\n")
         shown = ", ".join(f"{name} {value}" for name, value in answer.items() if value)
         say(f"{time.monotonic() - started:4.0f} s  complete: {shown}")
@@ -60,6 +71,8 @@ def _install(path: str, request: dict[str, object]) -> None:
     same_device = os.stat(cache).st_dev == os.stat(RELEASES).st_dev
     env["UV_LINK_MODE"] = "hardlink" if same_device else "copy"
     env["UV_NO_PROGRESS"] = "1"
+    # A Python that uv keeps below root's home could not be run by the engine's account.
+    env["UV_PYTHON_PREFERENCE"], env["UV_PYTHON_DOWNLOADS"] = "only-system", "never"
     uv = f"{OPT}/tools/bin/uv"
     python = str(request["python"])
     run_long([uv, "venv", "--quiet", "--python", python, path], f"finding Python {python}", env)
@@ -86,12 +99,13 @@ def _install(path: str, request: dict[str, object]) -> None:
 
 def _ask(path: str, request: dict[str, object]) -> dict[str, str | None]:
     """What the release says that it is; raises Refusal when that is not what was locked."""
-    done = subprocess.run(
-        [f"{path}/bin/python", "-c", _QUESTION], capture_output=True, text=True, timeout=300
-    )
-    if done.returncode:
-        raise Refusal(f"the release can't be used:\n{done.stderr.strip()[-1500:]}")
-    answer: dict[str, str | None] = json.loads(done.stdout.strip().splitlines()[-1])
+    question = [f"{path}/bin/python", "-c", _QUESTION]
+    try:
+        lines = run_long(question, "importing the release", show=False)
+    except CommandFailedError as failure:
+        tail = "\n".join(f"      {line}" for line in failure.output[-15:])
+        raise Refusal(f"the release can't be used, importing it fails:\n{tail}") from None
+    answer: dict[str, str | None] = json.loads(lines[-1])
     with open(f"{RELEASES}/{request['id']}.txt") as file:
         locked = re.search(r"^vllm==([^\s;\\]+)", file.read(), re.M)
     if not locked or answer["vllm"] != locked.group(1):
@@ -120,7 +134,7 @@ def prune(keep: list[str]) -> None:
         with lock(f"release-{name}", "building it"):
             path = f"{RELEASES}/{entry}"
             if os.path.isdir(path):
-                shutil.rmtree(path)
+                discard(path)
             else:
                 os.unlink(path)
             say(f"      removed {entry}")

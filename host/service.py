@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import subprocess
+import time
 from dataclasses import dataclass
 
 import probe
@@ -14,6 +16,8 @@ from common import ETC, Refusal
 ANSWER_TIMEOUT_S = 10
 GENERATION_TIMEOUT_S = 300
 """The first request may still compile a kernel; a warm one takes well under a second."""
+BUSY_AFTER_S, BUSY_LOOK_S = 30, 5
+"""When an engine in service is asked: how long, and how long its own count is watched then."""
 
 
 def systemctl(*arguments: str, check: bool = True) -> str:
@@ -37,11 +41,14 @@ class Unit:
     started_us: int
     enabled: bool
     result: str
+    queued: bool
 
     @property
     def down(self) -> bool:
-        """Not running and not about to be by itself, or waiting to be started again."""
-        return self.active in ("inactive", "failed") or self.sub.startswith("auto-restart")
+        """Neither running nor about to be: no start is queued behind another unit."""
+        if self.sub.startswith("auto-restart"):
+            return True
+        return self.active in ("inactive", "failed") and not self.queued
 
 
 def show(unit: str) -> Unit:
@@ -50,7 +57,7 @@ def show(unit: str) -> Unit:
         unit,
         "-p",
         "ActiveState,SubState,MainPID,InvocationID,NRestarts,ExecMainStatus,"
-        "ExecMainStartTimestampMonotonic,UnitFileState,Result",
+        "ExecMainStartTimestampMonotonic,UnitFileState,Result,Job",
     )
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return Unit(
@@ -63,6 +70,7 @@ def show(unit: str) -> Unit:
         started_us=int(values.get("ExecMainStartTimestampMonotonic") or 0),
         enabled=values.get("UnitFileState") == "enabled",
         result=values.get("Result", ""),
+        queued=values.get("Job", "0") not in ("", "0"),
     )
 
 
@@ -70,6 +78,7 @@ class Journal:
     """Lines that one start of a unit wrote, new ones at each call."""
 
     def __init__(self, invocation: str) -> None:
+        self.invocation = invocation
         self.match = f"_SYSTEMD_INVOCATION_ID={invocation}"
         self.cursor: str | None = None
         self.lines: list[str] = []
@@ -147,14 +156,22 @@ def api_key(folder: str) -> str | None:
     return text.strip().partition("=")[2].strip('"') or None
 
 
-def prove(unit: str, server: Endpoint) -> str:
+def is_holder(unit: str | None, port: int) -> bool:
+    """True when processes of the unit listen on the port, and nobody else does."""
+    holders = probe.ports([port])[str(port)]
+    return bool(holders) and all(holder["unit"] == unit for holder in holders)
+
+
+def prove(unit: str, server: Endpoint, patient: bool = True) -> str:
     """Make the instance generate, and return a sentence that says what came.
 
     A health check is no proof: the answer must come from a process of this unit, under the served
-    name, and hold tokens. Raises Refusal with what is missing.
+    name, and hold tokens. A server that is busy proves itself by the tokens that it generates for
+    others. patient: after a start, when the first request may still compile a kernel.
+    Raises Refusal with what is missing.
     """
-    holders = probe.ports([server.port])[str(server.port)]
-    if not any(holder["unit"] == unit for holder in holders):
+    if not is_holder(unit, server.port):
+        holders = probe.ports([server.port])[str(server.port)]
         who = ", ".join(f"{h['command']} (pid {h['pid']}, {h['unit']})" for h in holders)
         raise Refusal(f"port {server.port} is held by {who or 'nobody'}, not by {unit}")
     status, _ = _asked(server, "/health")
@@ -164,7 +181,18 @@ def prove(unit: str, server: Endpoint) -> str:
     served = _names(models)
     if status != 200 or server.name not in served:
         raise Refusal(f"/v1/models says {status}, serves {served}, not {server.name!r}")
-    status, answer = _asked(server, "/v1/chat/completions", _request(server.name))
+    limit = GENERATION_TIMEOUT_S if patient else BUSY_AFTER_S
+    try:
+        status, answer = server.ask("/v1/chat/completions", _request(server.name), limit)
+    except TimeoutError:
+        others = _generated_for_others(server)
+        if others:
+            return f"{server.name} is busy: {others} tokens for others in {BUSY_LOOK_S} s"
+        raise Refusal(
+            f"the server is healthy, but a generation gave nothing in {limit} s"
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise Refusal(f"the server does not answer: {error!r}") from None
     tokens = _tokens(answer) if status == 200 else 0
     if not tokens:
         shown = json.dumps(answer)[:300]
@@ -172,19 +200,27 @@ def prove(unit: str, server: Endpoint) -> str:
     return f"{server.name} generated {tokens} tokens on {server.address}:{server.port}"
 
 
-def _asked(server: Endpoint, path: str, body: object = None) -> tuple[int, object]:
+def _asked(server: Endpoint, path: str) -> tuple[int, object]:
     """Endpoint.ask, with a Refusal that says what did not answer."""
-    limit = ANSWER_TIMEOUT_S if body is None else GENERATION_TIMEOUT_S
     try:
-        return server.ask(path, body, limit)
+        return server.ask(path, timeout=ANSWER_TIMEOUT_S)
     except TimeoutError:
-        if body is not None:
-            text = f"the server is healthy, but a generation gave nothing in {limit} s"
-        else:
-            text = f"the server does not answer: {path} gave nothing in {limit} s"
-        raise Refusal(text) from None
+        raise Refusal(
+            f"the server does not answer: {path} gave nothing in {ANSWER_TIMEOUT_S} s"
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         raise Refusal(f"the server does not answer: {error!r}") from None
+
+
+def _generated_for_others(server: Endpoint) -> int:
+    """Tokens that the server generates while it is looked at, by its own count."""
+    counts = []
+    for pause in (0, BUSY_LOOK_S):
+        time.sleep(pause)
+        _, text = _asked(server, "/metrics")
+        found = re.findall(r"(?m)^vllm:generation_tokens_total\S* ([\d.e+]+)$", str(text))
+        counts.append(sum(float(number) for number in found))
+    return int(counts[1] - counts[0])
 
 
 def _request(name: str) -> dict[str, object]:
@@ -194,15 +230,16 @@ def _request(name: str) -> dict[str, object]:
 
 
 def _names(models: object) -> list[str]:
-    data = models.get("data", []) if isinstance(models, dict) else []
-    return [entry["id"] for entry in data]
+    data = models.get("data") if isinstance(models, dict) else None
+    return [str(entry.get("id")) for entry in data or [] if isinstance(entry, dict)]
 
 
 def _tokens(answer: object) -> int:
     """Generated tokens, counted by the server; none when no choice holds any text."""
     if not isinstance(answer, dict) or not answer.get("choices"):
         return 0
-    message = answer["choices"][0].get("message") or {}
+    first = answer["choices"][0] if isinstance(answer["choices"], list) else {}
+    message = (first.get("message") if isinstance(first, dict) else None) or {}
     text = (message.get("content") or "") + (
         message.get("reasoning") or message.get("reasoning_content") or ""
     )

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 
-from common import OPT, download_environment, lock, main, run_long, say, write
+from common import OPT, discard, download_environment, lock, main, run_long, say, write
 
 TOOLS = f"{OPT}/tools"
 LIST = f"{OPT}/tools.txt"
@@ -24,7 +23,7 @@ def build() -> None:
                 if file.read().strip() == wanted:
                     return
         say("   0 s  installing uv and hf (normal: 15 to 60 s)")
-        shutil.rmtree(TOOLS, ignore_errors=True)
+        discard(TOOLS)
         run_long(["/usr/bin/python3", "-m", "venv", TOOLS], "making the tools venv")
         run_long(
             [
@@ -39,6 +38,7 @@ def build() -> None:
             "installing the tools",
             download_environment(),
         )
+        os.sync()
         write(f"{TOOLS}/.complete", f"{wanted}\n")
 
 

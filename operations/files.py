@@ -43,11 +43,12 @@ def send(
     files: Sequence[ManagedFile],
     folders: Sequence[ManagedFile] = (),
     absent: Sequence[str] = (),
-    then: Sequence[str] = (),
+    then: tuple[str, Sequence[str]] | None = None,
 ) -> Iterator[FunctionCommand]:
     """The command that brings files to the host, and none when there are none to bring.
 
-    then: a command to run on the host afterwards, also when the connection is gone by then.
+    then: one of the files, and a command to run on the host because of it, also when the
+    connection is gone by then.
     """
     if not (files or folders or absent):
         return
@@ -55,6 +56,6 @@ def send(
         "folders": [[f.path, f.mode, f.owner] for f in folders],
         "files": [[f.path, f.mode, f.owner, f.content] for f in files],
         "absent": list(absent),
-        "then": list(then),
+        "then": [then[0], list(then[1])] if then else [],
     }
     yield shown("python3", "-c", _RECEIVER.read_text(), stdin=json.dumps(request))

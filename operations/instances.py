@@ -31,7 +31,7 @@ def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
     for instance in plan.instances:
         folder = f"{paths.STAGED}/{instance.name}"
         folders.append(ManagedFile(folder, "", "0700"))
-        wanted += render.instance_files(instance, plan)
+        wanted += render.instance_files(instance)
         if instance.profile.key_variable:
             content = f"VLLM_API_KEY={os.environ[instance.profile.key_variable]}\n"
             wanted.append(ManagedFile(f"{folder}/api-key.env", content, "0600"))
@@ -61,7 +61,7 @@ def remove_others(plan: HostPlan) -> Iterator[FunctionCommand]:
     + plan: what the host is to serve
     """
     seen = observed(listing=[paths.ETC, paths.STAGED])["listing"]
-    there = {*seen.get(paths.ETC, []), *seen.get(paths.STAGED, [])}
+    there = {name.rstrip("/") for names in seen.values() for name in names if name.endswith("/")}
     for name in sorted(there - {i.name for i in plan.instances}):
         yield shown("python3", _PROGRAM, "remove", name)
 
@@ -79,9 +79,10 @@ def activate(plan: HostPlan) -> Iterator[FunctionCommand]:
     if not names:
         return
     seen = fact(Instances, names=" ".join(names))
-    for name in names:
-        state = seen.get(name, {})
-        if state.get("proof") and state.get("enabled"):
-            host.noop(f"{name}: {state['proof']}")
-            continue
-        yield shown("python3", _PROGRAM, "apply", name)
+    states = {name: seen.get(name, {}) for name in names}
+    if all(state.get("proof") and state.get("enabled") for state in states.values()):
+        host.noop("; ".join(state["proof"] for state in states.values()))
+    else:
+        # All in one call: what must be switched is stopped first, so that neither memory nor a port
+        # is still held by an instance that gives it up in the same run.
+        yield shown("python3", _PROGRAM, "apply", *names)

@@ -29,7 +29,7 @@ def host_plan() -> HostPlan:
 @cache
 def _plan() -> dict[str, HostPlan] | str:
     hosts = [
-        RawHost(entry.name, tuple(entry.groups), entry.data.dict())
+        RawHost(entry.name, tuple(entry.groups), entry.data.dict(), dict(entry.host_data))
         for entry in inventory
         if state.is_host_in_limit(entry)
     ]

@@ -52,6 +52,6 @@ def prune(plan: HostPlan) -> Iterator[FunctionCommand]:
     keep |= {target.rsplit("/", 1)[-1] for target in seen["links"].values()}
     for entry in state.values():
         keep |= {str(entry.get("release")), str(entry.get("previous_release"))}
-    names = seen["listing"].get(paths.RELEASES, [])
+    names = {name.rstrip("/") for name in seen["listing"][paths.RELEASES]}
     if {name.removesuffix(".txt") for name in names} - keep:
         yield shown("python3", _PROGRAM, "prune", *sorted(keep))

@@ -33,11 +33,7 @@ def fetch(plan: HostPlan) -> Iterator[FunctionCommand]:
                 "model": profile.model,
                 "revision": profile.revision,
                 "path": path,
-                "endpoint": os.environ.get("HF_ENDPOINT"),
+                "endpoint": os.environ.get("HF_ENDPOINT", ""),
+                "token": os.environ.get("HF_TOKEN", ""),
             }
-            yield shown(
-                "python3",
-                f"{paths.HOST_PROGRAMS}/weights.py",
-                json.dumps(request),
-                stdin=os.environ.get("HF_TOKEN", ""),
-            )
+            yield shown("python3", f"{paths.HOST_PROGRAMS}/weights.py", stdin=json.dumps(request))

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from sparkwright import paths
-from sparkwright.settings import ModelProfile, Platform
+from sparkwright.settings import ModelProfile
 
 # Words of guides that `vllm serve --quantization` refuses (0.26 to 0.33 were tried): a
 # pre-quantized checkpoint needs no option, vLLM reads the method from its config.json.
@@ -85,7 +85,7 @@ def serve_yaml(profile: ModelProfile, model: str) -> str:
     return text
 
 
-def environment(profile: ModelProfile, name: str, platform: Platform) -> dict[str, str]:
+def environment(profile: ModelProfile, name: str) -> dict[str, str]:
     """Environment of one instance.
 
     Every cache that a variable can move is moved below the instance's cache folder; the two that
@@ -107,11 +107,10 @@ def environment(profile: ModelProfile, name: str, platform: Platform) -> dict[st
         "VLLM_LOGGING_COLOR": "0",
         "PYTHONUNBUFFERED": "1",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(profile.ready_timeout_s),
-    }
-    if platform.gpu:
-        values["CUDA_HOME"] = paths.CUDA_HOME
+        "CUDA_HOME": paths.CUDA_HOME,
         # Triton's own ptxas may not know sm_121a (F04).
-        values["TRITON_PTXAS_PATH"] = f"{paths.CUDA_HOME}/bin/ptxas"
+        "TRITON_PTXAS_PATH": f"{paths.CUDA_HOME}/bin/ptxas",
+    }
     return values | profile.env
 
 

@@ -19,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 T = TypeVar("T", bound=Setting)
 
+# What data files may set besides pyinfra's own: connectors' settings and global arguments.
+_KEYS = ("profile", "release", "platform")
+_PYINFRA_KEYS = ("_", "ssh_", "fake_", "docker_", "local_", "vagrant_")
+
 
 @dataclass(frozen=True)
 class RawHost:
@@ -27,6 +31,8 @@ class RawHost:
     name: str
     groups: tuple[str, ...]
     data: Mapping[str, Any]
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """What the inventory itself says of this host; part of `data` too."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Release:
     @property
     def id(self) -> str:
         """Names the folder on the host: another lock or another Python is another release."""
-        digest = hashlib.sha256(f"{self.settings.python}\n{self.lock_text}".encode()).hexdigest()
+        made_of = f"{self.settings.python} {self.settings.cuda}\n{self.lock_text}"
+        digest = hashlib.sha256(made_of.encode()).hexdigest()
         return f"{Path(self.settings.lock).stem}-{digest[:10]}"
 
     @property
@@ -56,10 +63,6 @@ class Instance:
     release: Release
     after: str | None
     """The instance of the same host that starts before this one: one engine start at a time."""
-
-    @property
-    def unit(self) -> str:
-        return f"vllm@{self.name}.service"
 
     @property
     def model_path(self) -> str:
@@ -100,10 +103,13 @@ def build_plan(
     """
     problems: list[Problem] = []
     profiles = _profiles(group_data, problems)
+    for group, data in group_data.items():
+        problems += _unknown_keys(f"group_data/{group}.py", data)
     known = {name for name, data in group_data.items() if "profile" in data}
     plans: dict[str, HostPlan] = {}
     for raw in hosts:
         chosen = [group for group in dict.fromkeys(raw.groups) if group in known]
+        problems += _unknown_keys(f"host {raw.name}", raw.own)
         others = set(raw.groups) - known - set(ignored_groups)
         problems += _unknown_groups(raw, others, known, bool(chosen))
         platform = _read(raw, "platform", Platform, problems, required=False)
@@ -111,7 +117,7 @@ def build_plan(
         if platform is None or (chosen and release is None):
             continue
         usable = [group for group in chosen if group in profiles]
-        problems += _clashes(raw, {group: profiles[group] for group in usable})
+        problems += _clashes(raw, platform, {group: profiles[group] for group in usable})
         for group in usable:
             problems += _missing_key(group, profiles[group], environment)
         instances: list[Instance] = []
@@ -204,7 +210,16 @@ def _unknown_groups(
             )
 
 
-def _clashes(raw: RawHost, profiles: Mapping[str, ModelProfile]) -> Iterable[Problem]:
+def _unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
+    """A misspelt `profile` must not read as "serves nothing"."""
+    for key in data:
+        if key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
+            yield Problem(where, key, "", f"no such setting; {nearest(key, _KEYS)}")
+
+
+def _clashes(
+    raw: RawHost, platform: Platform, profiles: Mapping[str, ModelProfile]
+) -> Iterable[Problem]:
     ports: dict[int, str] = {}
     for group, profile in profiles.items():
         other = ports.setdefault(profile.port, group)
@@ -215,13 +230,16 @@ def _clashes(raw: RawHost, profiles: Mapping[str, ModelProfile]) -> Iterable[Pro
                 str(profile.port),
                 f"profiles {other} and {group} both use it: give one of them another port",
             )
-    budget = sum(p.gpu_memory_utilization or 0 for p in profiles.values())
-    if len(profiles) > 1 and budget > 1:
+    # A Spark does not OOM-kill, it freezes.
+    budget = sum(profile.budget for profile in profiles.values())
+    allowed = max(0, 1 - platform.os_reserve_gib / platform.memory_gib)
+    if profiles and budget > allowed + 1e-9:
         yield Problem(
             f"host {raw.name}",
             "gpu_memory_utilization",
             f"{budget:.2f} in all",
-            f"profiles {', '.join(profiles)} share one memory: their sum must be 1 at most",
+            f"{', '.join(profiles)} may take {allowed:.2f} of the memory at most, so that "
+            f"{platform.os_reserve_gib:g} GiB are left for the OS; without it vLLM takes 0.92",
         )
 
 

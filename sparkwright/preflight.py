@@ -35,6 +35,8 @@ def request(plan: HostPlan) -> dict[str, Any]:
         "disk": [paths.RELEASES, paths.MODELS],
         "ports": [i.profile.port for i in plan.instances],
         "models": [i.model_path for i in plan.instances],
+        "sizes": [f"{i.model_path}.partial" for i in plan.instances if not i.profile.is_path],
+        "engines": {},
         "stamps": [f"{r.path}/.complete" for r in plan.releases],
     }
 
@@ -49,11 +51,12 @@ def judge(plan: HostPlan, seen: dict[str, Any], now: float) -> list[Finding]:
         *_machine(platform, probe),
         *_driver(platform, probe),
         *_cuda(platform, probe),
-        *_memory(plan, probe, seen["ports"]),
+        *_memory(plan, probe, seen["engines"]),
         _disk(plan, seen),
-        _next_kernel(probe),
+        _next_kernel(platform, probe),
         _clock(probe, now),
         *_ports(plan, seen["ports"]),
+        *_exposed(plan),
         *_models(plan, seen["models"]),
     ]
 
@@ -183,7 +186,7 @@ def _cuda(platform: Platform, probe: dict[str, Any]) -> Iterable[Finding]:
         f"sudo apt install cuda-toolkit-{need}-0 and let {paths.CUDA_HOME} point to it; "
         "sm_121 does not work with CUDA 12",
     )
-    others = {p: v for p, v in toolkits.items() if v and _major(v) != need}
+    others = {p: v or "unknown" for p, v in toolkits.items() if _major(v) != need}
     purge = [f"sudo apt purge cuda-toolkit-{v.replace('.', '-')}" for v in others.values()]
     yield _check(
         "no other CUDA toolkit",
@@ -199,7 +202,7 @@ def _major(version: str | None) -> int:
     return int(head) if head.isdigit() else 0
 
 
-def _memory(plan: HostPlan, probe: dict[str, Any], ports: dict[str, Any]) -> Iterable[Finding]:
+def _memory(plan: HostPlan, probe: dict[str, Any], engines: list[str]) -> Iterable[Finding]:
     total = probe["memory"].get("MemTotal", 0)
     available = probe["memory"].get("MemAvailable", 0)
     yield _check(
@@ -209,22 +212,11 @@ def _memory(plan: HostPlan, probe: dict[str, Any], ports: dict[str, Any]) -> Ite
         f"{plan.platform.memory_gib:g} GiB",
         "less than this machine should have: firmware or hardware, see `dmesg`",
     )
-    running = any(_managed(holder) for holders in ports.values() for holder in holders)
-    fractions = [i.profile.gpu_memory_utilization for i in plan.instances]
-    need = sum(f or 0 for f in fractions) * total
-    if running or not plan.instances:
-        # What an engine in service holds comes back when activation stops it, which then waits
-        # until the memory is really there.
+    if engines or not plan.instances:
+        # What an engine of ours holds comes back when activation stops it, which then waits until
+        # the memory is really there.
         return
-    if not any(fractions):
-        yield Finding(
-            "free memory",
-            WARN,
-            _gib(available),
-            "unknown",
-            "no profile of this host sets gpu_memory_utilization",
-        )
-        return
+    need = sum(i.profile.budget for i in plan.instances) * total
     yield _check(
         "free memory",
         available >= need,
@@ -242,16 +234,18 @@ def _managed(holder: dict[str, Any]) -> bool:
 def _disk(plan: HostPlan, seen: dict[str, Any]) -> Finding:
     """One figure when releases and weights share a file system, else the tighter one."""
     needs: dict[str, float] = {paths.RELEASES: 0, paths.MODELS: 0}
-    unknown = []
     for release in plan.releases:
         if seen["stamps"][f"{release.path}/.complete"] is None:
             needs[paths.RELEASES] += release.settings.disk_gib * GIB
-    for instance in plan.instances:
-        if instance.profile.is_path or seen["models"][instance.model_path] == "ok":
+    unknown = []
+    for path, instance in {i.model_path: i for i in plan.instances}.items():
+        if instance.profile.is_path or seen["models"][path] == "ok":
             continue
-        if instance.profile.expects.weights_gib is None:
+        size = instance.profile.expects.weights_gib
+        if size is None:
             unknown.append(instance.name)
-        needs[paths.MODELS] += (instance.profile.expects.weights_gib or 0) * GIB
+        # What an interrupted download left is there already.
+        needs[paths.MODELS] += max(0, (size or 0) * GIB - seen["sizes"][f"{path}.partial"])
     by_device: dict[int, float] = {}
     for path, need in needs.items():
         device = seen["disk"][path]["device"]
@@ -277,7 +271,7 @@ def _disk(plan: HostPlan, seen: dict[str, Any]) -> Finding:
     return finding
 
 
-def _next_kernel(probe: dict[str, Any]) -> Finding:
+def _next_kernel(platform: Platform, probe: dict[str, Any]) -> Finding:
     kernel = probe["next_kernel"]
     if kernel["module"] is None:
         return Finding(
@@ -292,7 +286,7 @@ def _next_kernel(probe: dict[str, Any]) -> Finding:
         kernel["module"],
         f"{kernel['version']} {'has' if kernel['module'] else 'lacks'} nvidia.ko",
         "nvidia.ko in the kernel that boots next",
-        f"sudo apt install linux-modules-nvidia-580-open-{kernel['version']}: "
+        f"sudo apt install linux-modules-nvidia-{platform.driver_branch}-open-{kernel['version']}: "
         "the next reboot would come up without the GPU (F38)",
     )
 
@@ -323,6 +317,19 @@ def _ports(plan: HostPlan, ports: dict[str, Any]) -> Iterable[Finding]:
             f"free for {instance.name}",
             "stop that program, or give the profile another port",
         )
+
+
+def _exposed(plan: HostPlan) -> Iterable[Finding]:
+    for instance in plan.instances:
+        profile = instance.profile
+        if not profile.is_local and not profile.api_key:
+            yield Finding(
+                f"who may ask {instance.name}",
+                WARN,
+                f"anybody who reaches {profile.host}:{profile.port}",
+                "a key, or the Spark itself only",
+                "write api_key='generate' into its profile",
+            )
 
 
 def _models(plan: HostPlan, models: dict[str, str]) -> Iterable[Finding]:

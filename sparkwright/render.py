@@ -20,6 +20,7 @@ _HOST_PROGRAMS = (
     "weights.py",
     "engine_log.py",
     "service.py",
+    "instance.py",
     "activate.py",
     "ready.py",
 )
@@ -75,15 +76,15 @@ def release_files(plan: HostPlan) -> list[ManagedFile]:
     ]
 
 
-def instance_files(instance: Instance, plan: HostPlan) -> list[ManagedFile]:
+def instance_files(instance: Instance) -> list[ManagedFile]:
     """What activation puts in service for one instance, in its staging folder.
 
-    Every file but `start.json` (how to follow a start) is part of the fingerprint that decides
-    whether the engine must be restarted.
+    A change of `start.json` (how to follow a start) or `instance.conf` (time-outs, order) does not
+    restart the engine; a change of any other does.
     """
     profile = instance.profile
     folder = f"{paths.STAGED}/{instance.name}"
-    environment = engine.environment(profile, instance.name, plan.platform)
+    environment = engine.environment(profile, instance.name)
     drop_in = template(
         "etc/systemd/system/vllm@.service.d/instance.conf",
         instance=instance,
@@ -96,10 +97,7 @@ def instance_files(instance: Instance, plan: HostPlan) -> list[ManagedFile]:
         "phases": engine.PHASES,
         "normal": engine.normal_start(profile),
         "timeout_s": profile.ready_timeout_s + 150,
-        "memory": {
-            "fraction": profile.gpu_memory_utilization,
-            "reserve_gib": plan.platform.os_reserve_gib,
-        },
+        "memory_fraction": profile.budget,
     }
     return [
         ManagedFile(f"{folder}/serve.yaml", engine.serve_yaml(profile, instance.model_path)),

@@ -7,6 +7,7 @@ reported at once and pyinfra can print them as JSON; these models read them.
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -15,6 +16,20 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 ARCHITECTURES = ("aarch64", "x86_64")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# Accounts' own folders, which the unit can't see (ProtectHome, PrivateTmp).
+_HIDDEN_FOLDERS = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")
+# Set by sparkwright for every instance: paths of its own, and what keeps a start from the network.
+_OWN_VARIABLES = (
+    *("PATH", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "HF_HOME"),
+    *("FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "SPARKWRIGHT_ENDPOINT"),
+    *("VLLM_ENGINE_READY_TIMEOUT_S", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+)
+_SECRET_VARIABLES = ("VLLM_API_KEY", "HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN")
+# Options with which what is deployed could not be reached, proven or supervised.
+_OWN_OPTIONS = (
+    *("config", "uds", "ssl-keyfile", "ssl-certfile", "root-path", "headless"),
+    *("nnodes", "node-rank", "master-addr", "master-port", "download-dir"),
+)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Options of vLLM that a profile's field of another name sets.
@@ -95,7 +110,24 @@ class ModelProfile(Setting):
         path = value.rstrip("/").startswith("/") and ".." not in PurePosixPath(value).parts
         if not path and not _HUB_ID.fullmatch(value):
             raise ValueError("write a Hugging Face id (org/name) or an absolute path on the host")
+        if value.startswith(_HIDDEN_FOLDERS):
+            raise ValueError(
+                f"the engine's account can't see {', '.join(_HIDDEN_FOLDERS)}: put the model into "
+                "/srv/models or another folder that others may read"
+            )
         return value.rstrip("/")
+
+    @field_validator("host")
+    @classmethod
+    def _host_is_an_address(cls, value: str) -> str:
+        try:
+            ip_address(value)
+        except ValueError:
+            if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value):
+                raise ValueError(
+                    "write an address: 127.0.0.1 (this host only), 0.0.0.0 (all), or one of its own"
+                ) from None
+        return value
 
     @field_validator("env")
     @classmethod
@@ -103,10 +135,12 @@ class ModelProfile(Setting):
         for name, text in value.items():
             if not _ENV_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of an environment variable")
-            if "\n" in text:
-                raise ValueError(f"{name} holds a line break, which a unit's environment can't")
-            if name == "VLLM_API_KEY" or name.startswith("HF_TOKEN"):
+            if not text.isprintable():
+                raise ValueError(f"{name} holds a line break or another control character")
+            if name in _SECRET_VARIABLES:
                 raise ValueError(f"{name} is a secret: use api_key, or HF_TOKEN where you deploy")
+            if name in _OWN_VARIABLES:
+                raise ValueError(f"{name} is set by sparkwright, for paths of its own: remove it")
         return value
 
     @field_validator("extra_args")
@@ -117,6 +151,8 @@ class ModelProfile(Setting):
                 raise ValueError(f"{name!r}: write the long name without dashes in front, max-...")
             if name == "api-key":
                 raise ValueError("a key on the command line shows in `ps`: use the field api_key")
+            if name in _OWN_OPTIONS:
+                raise ValueError(f"{name!r} would take the server out of sparkwright's hands")
             field = _RENAMED.get(name, name.replace("-", "_"))
             if field in cls.model_fields:
                 raise ValueError(f"{name!r} is the field {field}: set that one")
@@ -146,6 +182,23 @@ class ModelProfile(Setting):
     def is_path(self) -> bool:
         """True when `model` is a folder on the host."""
         return self.model.startswith("/")
+
+    @property
+    def is_local(self) -> bool:
+        """True when only the Spark itself reaches the server."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def budget(self) -> float:
+        """Fraction of the host's memory that the engine asks for at its start.
+
+        Without a setting that is vLLM's own default, also when the size of the KV cache is given
+        (0.92; 0.27 to 0.33).
+        """
+        return 0.92 if self.gpu_memory_utilization is None else self.gpu_memory_utilization
 
     @property
     def key_variable(self) -> str | None:

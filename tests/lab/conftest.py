@@ -38,7 +38,11 @@ def sparks() -> Iterator[dict[str, Spark]]:
             "ssh_key": record["key"],
             "ssh_known_hosts_file": record["known_hosts"],
             "ssh_strict_host_key_checking": "yes",
-            "platform": {"architecture": record["architecture"], "memory_gib": 8},
+            "platform": {
+                "architecture": record["architecture"],
+                "memory_gib": 8,
+                "os_reserve_gib": 2,
+            },
         }
         hosts[host["name"]] = Spark(host["name"], host["container"], data, standin)
     yield hosts
