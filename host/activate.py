@@ -24,7 +24,7 @@ from engine_log import first_exception, phase
 from instance import Instance, content
 
 MEMORY_TIMEOUT_S = 300
-"""Reclaim after a stop is asynchronous: minutes were seen (F57)."""
+"""Reclaim after a stop is asynchronous: minutes were seen."""
 GRACE_S = 5
 """How long a start that was asked for may take to show in the unit's state."""
 
@@ -114,7 +114,7 @@ def _proof(instance: Instance, server: service.Endpoint) -> str:
 def _start(instance: Instance) -> None:
     _wait_for_memory(instance)
     with heartbeat("writing to disk, to free the page cache"):
-        # The engine takes page cache for used memory in some versions (F13).
+        # The engine takes page cache for used memory in some versions (vllm-project/vllm#35313).
         os.sync()
         with contextlib.suppress(OSError), open("/proc/sys/vm/drop_caches", "w") as file:
             file.write("3")
@@ -160,7 +160,8 @@ def _follow(instance: Instance, before: service.Unit) -> None:
     followed to its end.
     """
     begun = spoken = time.monotonic()
-    joined = not before.down
+    # A queued unit shows the invocation of its start before until its turn comes.
+    joined = before.active == "activating" and not before.down
     journal: service.Journal | None = None
     now, said, restarts = "waiting for its turn", "", 0
     say(f"   0 s  starting {instance.unit} ({instance.start['normal']})")
@@ -200,9 +201,12 @@ def _failure(
 ) -> str:
     journal = journal or service.Journal(unit.invocation)
     journal.new()
-    cause = first_exception(journal.lines)
+    late = unit.result == "timeout" or not unit.down
+    cause = first_exception(journal.lines) or (
+        "it was not ready in time" if late else "no exception in its journal"
+    )
     return (
-        f"{instance.name} did not start: {cause or 'no exception in its journal'}\n"
+        f"{instance.name} did not start: {cause}\n"
         f"      while {now}, after {elapsed:.0f} s; exit status {unit.exit_status}, "
         f"result {unit.result}\n"
         f"      whole log: sudo journalctl -u {instance.unit} {journal.match}"

@@ -53,7 +53,7 @@ def packages(plan: HostPlan) -> Iterator[FunctionCommand]:
 
     + plan: what the host is to serve; a release's Python decides which headers are needed
 
-    Headers and compilers: the engine compiles kernels at its first start (F07).
+    Headers and compilers: the engine compiles kernels at its first start.
     """
     wanted = {"python3-venv", "gcc", "g++", "earlyoom"}
     for release in plan.releases:

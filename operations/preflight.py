@@ -30,15 +30,18 @@ def check(plan: HostPlan) -> Iterator[FunctionCommand]:
     else:
         seen = fact(FirstContact, request=request, _sudo=False)
     if "sudo" in seen:
+        user = host.data.get("ssh_user") or "your user"
         yield refuse(
-            f"Preflight of {host.name}: sudo asks for a password ({seen['sudo']}). Let the user "
-            f"{host.data.get('ssh_user')} use sudo without one: echo "
-            f"'{host.data.get('ssh_user')} ALL=(ALL) NOPASSWD:ALL' | sudo tee "
-            f"/etc/sudoers.d/{host.data.get('ssh_user')}, or set _sudo_password for this host"
+            f"Preflight of {host.name}: sudo asks for a password ({seen['sudo']}). Let {user} use "
+            f"sudo without one, on the host: echo '{user} ALL=(ALL) NOPASSWD:ALL' | "
+            "sudo tee /etc/sudoers.d/sparkwright, or set _sudo_password for this host"
         )
         return
     if "platform" not in seen:
-        yield refuse(f"Preflight of {host.name}: the probe gave no answer; is python3 there?")
+        wrong = ", or _sudo_password is wrong" if host.data.get("_sudo_password") else ""
+        yield refuse(
+            f"Preflight of {host.name}: the probe gave no answer; is python3 not there{wrong}?"
+        )
         return
     findings = preflight.judge(plan, seen, time.time())
     table = preflight.table(host.name, findings)

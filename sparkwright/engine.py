@@ -108,7 +108,7 @@ def environment(profile: ModelProfile, name: str) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(profile.ready_timeout_s),
         "CUDA_HOME": paths.CUDA_HOME,
-        # Triton's own ptxas may not know sm_121a (F04).
+        # Triton's own ptxas may not know sm_121a (triton-lang/triton#8539).
         "TRITON_PTXAS_PATH": f"{paths.CUDA_HOME}/bin/ptxas",
     }
     return values | profile.env

@@ -151,7 +151,7 @@ def _driver(platform: Platform, probe: dict[str, Any]) -> Iterable[Finding]:
         _module_kind(probe["driver_version_file"]),
         "open",
         f"GB10 needs the open modules: install nvidia-driver-{platform.driver_branch}"
-        "-open and reboot (F41)",
+        "-open and reboot",
     )
 
 
@@ -187,7 +187,7 @@ def _cuda(platform: Platform, probe: dict[str, Any]) -> Iterable[Finding]:
         "sm_121 does not work with CUDA 12",
     )
     others = {p: v or "unknown" for p, v in toolkits.items() if _major(v) != need}
-    purge = [f"sudo apt purge cuda-toolkit-{v.replace('.', '-')}" for v in others.values()]
+    purge = [f"sudo apt purge cuda-toolkit-{v.replace('.', '-')}" for v in toolkits.values() if v]
     yield _check(
         "no other CUDA toolkit",
         not others,
@@ -287,7 +287,7 @@ def _next_kernel(platform: Platform, probe: dict[str, Any]) -> Finding:
         f"{kernel['version']} {'has' if kernel['module'] else 'lacks'} nvidia.ko",
         "nvidia.ko in the kernel that boots next",
         f"sudo apt install linux-modules-nvidia-{platform.driver_branch}-open-{kernel['version']}: "
-        "the next reboot would come up without the GPU (F38)",
+        "the next reboot would come up without the GPU",
     )
 
 

@@ -95,7 +95,7 @@ class ModelProfile(Setting):
     ready_timeout_s: int = Field(
         3600,
         ge=30,
-        description="longest start; vLLM's own 600 s is too short for a cold GB10 (F35)",
+        description="longest start; vLLM's own 600 s is too short for a cold GB10",
     )
     shutdown_timeout_s: int = Field(
         60, ge=1, description="time that running requests get to finish; 0 hangs vLLM"

@@ -78,6 +78,35 @@ def test_dry_run_and_drift(spark: Spark, tmp_path: Path) -> None:
     assert spark.complete("tiny") == 8
 
 
+def test_only_a_comment_or_the_order_changes(spark: Spark, tmp_path: Path) -> None:
+    """Neither is a reason to restart an engine that takes minutes to start."""
+    pyinfra(str(inventory(tmp_path, [spark])))
+    entered = spark.unit("standin", "ActiveEnterTimestampMonotonic")
+    spark.sh("sed -i '1s/.*/# another comment/' /etc/systemd/system/vllm@.service")
+    run = pyinfra(str(inventory(tmp_path, [spark], standin(ready_timeout_s=30))))
+    assert run.names("success") == {ACTIVATE}, run.output
+    assert "another comment" not in spark.sh("cat /etc/systemd/system/vllm@.service")
+    first = {"alpha": {**STANDIN, "port": 8001, "served_names": ["two"]}, **standin()}
+    assert pyinfra(str(inventory(tmp_path, [spark], first))).code == 0
+    assert "vllm@alpha.service" in spark.sh("systemctl show -p After --value vllm@standin")
+    assert pyinfra(str(inventory(tmp_path, [spark], standin()))).code == 0
+    assert spark.sh("ls /etc/sparkwright") == "standin"
+    assert spark.unit("standin", "ActiveEnterTimestampMonotonic") == entered
+
+
+def test_a_port_and_memory_that_move_in_one_run(spark: Spark, tmp_path: Path) -> None:
+    """What one instance gives up, another takes in the same run, whatever their order."""
+    pyinfra(str(inventory(tmp_path, [spark], standin(gpu_memory_utilization=0.7))))
+    both = {
+        "newer": {**STANDIN, "served_names": ["new"]},
+        **standin(port=8001, gpu_memory_utilization=0.05),
+    }
+    run = pyinfra(str(inventory(tmp_path, [spark], both)))
+    assert run.code == 0, run.output
+    assert spark.complete("new") == 8 and spark.complete("tiny", port=8001) == 8
+    assert pyinfra(str(inventory(tmp_path, [spark], standin()))).code == 0
+
+
 def test_two_profiles_and_one_removed(spark: Spark, tmp_path: Path) -> None:
     both = {**standin(), "second": {**STANDIN, "port": 8001, "served_names": ["two"]}}
     run = pyinfra(str(inventory(tmp_path, [spark], both)))
@@ -116,7 +145,7 @@ FAILURES = [
     ({"quantization": "nvfp5"}, ("nvfp5",)),
     ({"env": {"STANDIN_GENERATE": "empty"}}, ("a generation returned no token",)),
     ({"env": {"STANDIN_GENERATE": "error"}}, ("a generation returned no token: status 500",)),
-    ({"env": {"STANDIN_HANG_AT": "load"}}, ("did not start", "no exception in its journal")),
+    ({"env": {"STANDIN_HANG_AT": "load"}}, ("it was not ready in time", "result timeout")),
 ]
 
 
@@ -135,6 +164,33 @@ def test_engine_that_does_not_serve_is_reported(
     assert spark.unit("standin", "ActiveState") in ("inactive", "failed")
     run = pyinfra(str(inventory(tmp_path, [spark])))
     assert run.code == 0 and spark.complete("tiny") == 8, run.output
+
+
+def test_a_unit_that_systemd_does_not_accept(spark: Spark, tmp_path: Path) -> None:
+    """Nothing is stopped for a unit that could not run."""
+    pyinfra(str(inventory(tmp_path, [spark])))
+    staged = "/var/lib/sparkwright/staged/standin/vllm@.service"
+    spark.sh(f"sed -i 's/^User=/Usre=/' {staged}")
+    done = spark.sh("python3 /opt/sparkwright/host/activate.py apply standin 2>&1; echo $?")
+    assert done.endswith("1") and "Usre" in done, done
+    assert spark.complete("tiny") == 8
+    assert pyinfra(str(inventory(tmp_path, [spark]))).code == 0
+
+
+def test_busy_server_is_left_alone(spark: Spark, tmp_path: Path) -> None:
+    """All its slots are taken: it generates for others, and a run changes nothing."""
+    slow = standin(env={"STANDIN_TOKEN_SECONDS": "0.5"}, max_num_seqs=1)
+    assert pyinfra(str(inventory(tmp_path, [spark], slow))).code == 0
+    entered = spark.unit("standin", "ActiveEnterTimestampMonotonic")
+    body = '{"model":"tiny","prompt":"x","max_tokens":200,"ignore_eos":true}'
+    spark.sh(
+        "systemd-run -q --unit=client curl -s -m 110 http://127.0.0.1:8000/v1/completions "
+        f"-H 'Content-Type: application/json' -d '{body}'"
+    )
+    run = pyinfra(str(inventory(tmp_path, [spark], slow)))
+    spark.sh("systemctl stop client; systemctl reset-failed client || true")
+    assert run.code == 0 and not run.names("success"), run.output
+    assert spark.unit("standin", "ActiveEnterTimestampMonotonic") == entered
 
 
 def test_stranger_that_takes_the_port_late(spark: Spark, tmp_path: Path) -> None:
