@@ -17,6 +17,7 @@ import json
 import time
 from pathlib import Path
 
+from sparkwright import paths
 from sparkwright.plan import RawHost, build_plan
 from sparkwright.preflight import request
 
@@ -30,7 +31,8 @@ def _probe(**platform):
     seen = json.loads(Path("tests/fixtures/host/probe-healthy.json").read_text())
     seen["platform"] |= {"time": time.time(), **platform}
     seen["stamps"] = dict.fromkeys(request(_plan)["stamps"])
-    return seen | dict(packages=[], user=True, files={}, listing={}, links={})
+    listing = dict.fromkeys([paths.RELEASES, paths.ETC, paths.STAGED], [])
+    return seen | dict(packages=[], user=True, files={}, listing=listing, links={})
 
 
 def _fake(name, answer, **data):

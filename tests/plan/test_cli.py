@@ -18,7 +18,7 @@ DEBUG = ("-y", "--debug")
 BAD_HOSTS: dict[str, tuple[str, list[str]]] = {
     "old": (
         '_cuda_12("old")',
-        ["FAIL     CUDA toolkit", "12.8", "13.x at /usr/local/cuda", "fix: sudo apt install cuda-t",
+        ["FAIL  CUDA toolkit", "12.8", "13.x at /usr/local/cuda", "fix: sudo apt install cuda-t",
          " requirements not met; @fake/old was left untouched"],
     ),
     "ask": (
@@ -51,14 +51,15 @@ UNREACHABLE = {
 # Mistakes in what was written: (inventory, profile, what is said).
 WRITTEN_WRONG: dict[str, tuple[str, str, str]] = {
     "typo": (
-        'tny = [_healthy("one"), _healthy("two")]',
+        'tny = [_fake("one", _probe(), platfrm={}), _healthy("two")]',
         f"{TINY}, max_model_length=4096, port=80",
-        "4 problems in the inventory, nothing was changed:\n"
+        "5 problems in the inventory, nothing was changed:\n"
         "  group_data/tiny.py: max_model_length = 4096: no such field; did you mean "
         "'max_model_len'?\n"
         "  group_data/tiny.py: port = 80: input should be greater than or equal to 1024\n"
         "  host @fake/one: group = 'tny': no such file group_data/tny.py with a profile; did you "
-        "mean 'tiny'?\n  host @fake/two: group = 'tny'",
+        "mean 'tiny'?\n  host @fake/one: platfrm: no such setting; did you mean 'platform'?\n"
+        "  host @fake/two: group = 'tny'",
     ),
     # A file with one host: its only group must not be taken for the file's own.
     "group": (
@@ -84,7 +85,8 @@ tiny += [("closed", {"ssh_hostname": "127.0.0.1", "ssh_port": 1})]
 KEYED = f'model="org/name", revision="{COMMIT}", api_key="env:MY_API_KEY"'
 KEYED_HOST = f"""
 _seen = _probe()
-_seen["models"] = {{"/var/lib/sparkwright/models/org--name/{COMMIT}": "missing"}}
+_model = "/var/lib/sparkwright/models/org--name/{COMMIT}"
+_seen |= {{"models": {{_model: "missing"}}, "sizes": {{f"{{_model}}.partial": 0}}}}
 tiny = [_fake("one", _seen)]
 """
 

@@ -21,11 +21,18 @@ UNIT = render.template("etc/systemd/system/vllm@.service")
 
 def drop_ins(*groups: str, **profile: Any) -> list[str]:
     data = {
-        name: {"profile": {"model": "/m/x", "port": 8000 + number, **profile}}
+        name: {
+            "profile": {
+                "model": "/m/x",
+                "port": 8000 + number,
+                "gpu_memory_utilization": 0.3,
+                **profile,
+            }
+        }
         for number, name in enumerate(groups)
     }
     plan = build_plan([RawHost("spark-1", groups, DATA)], data)["spark-1"]
-    files = [render.instance_files(instance, plan) for instance in plan.instances]
+    files = [render.instance_files(instance) for instance in plan.instances]
     return [f.content for some in files for f in some if f.path.endswith("/instance.conf")]
 
 

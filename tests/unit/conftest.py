@@ -4,5 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "host"))
+
+if TYPE_CHECKING:
+    from tests.unit.fake_systemd import Spark
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    """A host with nothing in service, below a temporary folder."""
+    from tests.unit.fake_systemd import Spark
+
+    return Spark(tmp_path, monkeypatch)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import common
@@ -119,6 +120,105 @@ def test_a_lock_is_free_when_its_holder_was_killed(
         assert capsys.readouterr().out == ""
 
 
+def test_a_lock_outlives_a_killed_holder_while_what_it_started_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo, written = tmp_path / "fifo", tmp_path / "written"
+    os.mkfifo(fifo)
+    program = (
+        f"import common\ncommon.VAR = {str(tmp_path)!r}\n"
+        f"with common.lock('x', 'building'):\n"
+        f"    common.run_long(['sh', '-c', 'echo up; read x < {fifo}; echo y > {written}'], 'b')"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT / "host", stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "      up\n"
+        holder.kill()
+    monkeypatch.setattr(common, "VAR", str(tmp_path))
+    monkeypatch.setattr(common, "HEARTBEAT_S", 0.02)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        if not said:
+            fifo.write_text("go on\n")
+        said.append(text)
+
+    monkeypatch.setattr(common, "say", say)
+    with common.lock("x", "building"):
+        assert written.read_text() == "y\n", "its child still wrote"
+    assert "waiting: an earlier run is still building" in said[0]
+
+
+def test_a_command_after_a_lock_does_not_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "VAR", str(tmp_path))
+    with common.lock("x", "building"):
+        inside = common.run_long(["ls", "-l", "/proc/self/fd"], "looking")
+    outside = common.run_long(["ls", "-l", "/proc/self/fd"], "looking")
+    lock = f"{tmp_path}/locks/x"
+    assert [line for line in inside if lock in line]
+    assert not [line for line in outside if lock in line]
+
+
+def test_run_long_gives_its_lines_back_and_may_keep_them_from_the_screen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["sh", "-c", "echo one; echo; echo two >&2"]
+    assert common.run_long(command, "printing", show=False) == ["one", "two"]
+    assert capsys.readouterr().out == ""
+    assert common.run_long(command, "printing") == ["one", "two"]
+    assert capsys.readouterr().out == "      one\n      two\n"
+
+
+def test_heartbeat_says_that_something_goes_on_and_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(common, "HEARTBEAT_S", 0.02)
+    before = threading.active_count()
+    with pytest.raises(ValueError), common.heartbeat("stopping"):
+        time.sleep(0.1)
+        raise ValueError
+    assert threading.active_count() <= before, "its thread has ended"
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) >= 2 and set(said) == {"   0 s  stopping"}
+
+
+def test_heartbeat_is_silent_when_it_is_over_soon(capsys: pytest.CaptureFixture[str]) -> None:
+    with common.heartbeat("stopping"):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+def test_discard_takes_the_stamp_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "release"
+    folder.mkdir()
+    (folder / ".complete").touch()
+    left: list[list[str]] = []
+    remove = common.shutil.rmtree
+
+    def killed(path: str, **how: bool) -> None:
+        left.append(os.listdir(path))
+        remove(path, **how)
+
+    monkeypatch.setattr(common.shutil, "rmtree", killed)
+    common.discard(str(folder))
+    assert left == [[]] and not folder.exists()
+    monkeypatch.undo()
+    common.discard(str(folder))
+
+
+def test_programs_make_what_others_may_read() -> None:
+    before = os.umask(0o077)
+    try:
+        common.main(lambda: None)
+        assert os.umask(0o077) == 0o022
+    finally:
+        os.umask(before)
+
+
 def test_run_long_shows_lines_and_the_end_of_a_progress_bar(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -136,7 +236,7 @@ def test_run_long_says_that_it_lives(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(common, "HEARTBEAT_S", 0.5)
-    common.run_long(["sleep", "1.5"], "sleeping", grows=str(tmp_path))
+    common.run_long(["sleep", "1.1"], "sleeping", grows=str(tmp_path))
     said = capsys.readouterr().out.splitlines()
     assert said and all(" s  sleeping" in line for line in said)
 
@@ -174,7 +274,11 @@ def test_a_refusal_is_a_message_and_status_1(capsys: pytest.CaptureFixture[str])
     def program() -> None:
         raise common.Refusal("what to do")
 
-    with pytest.raises(SystemExit) as caught:
-        common.main(program)
+    before = os.umask(0o022)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            common.main(program)
+    finally:
+        os.umask(before)
     assert caught.value.code == 1
     assert capsys.readouterr().out == "what to do\n"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from sparkwright import engine
-from sparkwright.settings import ModelProfile, Platform
+from sparkwright.settings import ModelProfile
 
 ROOT = Path(__file__).parents[2]
 PROFILES = {
@@ -125,7 +125,7 @@ def test_yaml_keeps_every_name_a_string(name: str) -> None:
 
 def test_environment_keeps_every_cache_below_the_instances_folder() -> None:
     profile = ModelProfile.model_validate({"model": "/m/tiny", "ready_timeout_s": 900})
-    made = engine.environment(profile, "tiny", Platform.model_validate({}))
+    made = engine.environment(profile, "tiny")
     folders = {k: v for k, v in made.items() if re.search("CACHE|HOME|CONFIG|WORKSPACE", k)}
     del folders["CUDA_HOME"]
     assert set(folders.values()) and all(
@@ -138,15 +138,9 @@ def test_environment_keeps_every_cache_below_the_instances_folder() -> None:
     assert made["TRITON_PTXAS_PATH"] == "/usr/local/cuda/bin/ptxas"
 
 
-def test_environment_without_a_gpu_names_no_cuda() -> None:
-    platform = Platform.model_validate({"gpu": ""})
-    made = engine.environment(ModelProfile.model_validate({"model": "/m"}), "m", platform)
-    assert not [name for name in made if "CUDA_HOME" in name or "PTXAS" in name]
-
-
 def test_the_profiles_environment_wins() -> None:
     profile = ModelProfile.model_validate({"model": "/m", "env": {"HF_HUB_OFFLINE": "0", "A": "b"}})
-    made = engine.environment(profile, "m", Platform.model_validate({}))
+    made = engine.environment(profile, "m")
     assert (made["HF_HUB_OFFLINE"], made["A"]) == ("0", "b")
 
 

@@ -36,7 +36,7 @@ def said(*groups: str, group_data: dict[str, dict[str, Any]] | None = None, **da
 
 def test_one_profile() -> None:
     (instance,) = plan("big").instances
-    assert instance.unit == "vllm@big.service"
+    assert instance.name == "big"
     assert instance.model_path == "/m/big"
     assert instance.after is None
 
@@ -76,7 +76,64 @@ def test_budgets_must_fit_together() -> None:
         "other": {"profile": {"model": "/m/o", "port": 8002, "gpu_memory_utilization": 0.5}}
     }
     text = said("big", "other", group_data=data)
-    assert "host spark-1: gpu_memory_utilization = 1.10 in all: profiles big, other share" in text
+    assert (
+        "host spark-1: gpu_memory_utilization = 1.10 in all: big, other may take 0.93 of the "
+        "memory at most, so that 8 GiB are left for the OS"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("budget", "platform", "allowed"),
+    [
+        (None, {}, None),  # vLLM's own 0.92 leaves 8 of 115 GiB
+        (0.93, {}, None),
+        (0.94, {}, "0.93"),
+        (1, {}, "0.93"),
+        (None, {"os_reserve_gib": 12}, "0.90"),
+        (1, {"os_reserve_gib": 0}, None),
+        (0.5, {"memory_gib": 16, "os_reserve_gib": 8}, None),
+        (0.51, {"memory_gib": 16, "os_reserve_gib": 8}, "0.50"),
+        (0.1, {"memory_gib": 8, "os_reserve_gib": 9}, "0.00"),
+    ],
+)
+def test_one_budget_must_leave_the_os_its_share(
+    budget: float | None, platform: dict[str, Any], allowed: str | None
+) -> None:
+    data = {"big": {"profile": {"model": "/m/big", "gpu_memory_utilization": budget}}}
+    if allowed is None:
+        assert plan("big", group_data=data, platform=platform).instances
+    else:
+        text = said("big", group_data=data, platform=platform)
+        assert f"{budget or 0.92:.2f} in all: big may take {allowed} of the memory" in text
+
+
+def test_budgets_that_fill_what_is_allowed_exactly() -> None:
+    data = {
+        name: {"profile": {"model": "/m", "port": 8000 + n, "gpu_memory_utilization": 0.1}}
+        for n, name in enumerate("abc")
+    }
+    platform = {"memory_gib": 10, "os_reserve_gib": 7}
+    assert len(plan("a", "b", "c", group_data=data, platform=platform).instances) == 3
+
+
+def test_a_misspelt_setting_in_a_data_file_does_not_read_as_serves_nothing() -> None:
+    text = said("big", group_data=GROUPS | {"rack_1": {"profle": {}, "_sudo": True, "ssh_user": 1}})
+    assert text.splitlines()[1:] == [
+        "  group_data/rack_1.py: profle: no such setting; did you mean 'profile'?"
+    ]
+
+
+def test_a_misspelt_setting_of_a_host() -> None:
+    own = {"relase": {}, "ssh_hostname": "192.0.2.7", "platform": {}}
+    host = RawHost("spark-1", ("big",), RELEASE | own, own)
+    with pytest.raises(PlanError) as caught:
+        build_plan([host], GROUPS)
+    (problem,) = caught.value.problems
+    assert str(problem) == "host spark-1: relase: no such setting; did you mean 'release'?"
+
+
+def test_the_value_of_a_misspelt_setting_is_not_repeated() -> None:
+    assert "s3cret" not in said("big", group_data=GROUPS | {"all": {"hf_token": "s3cret"}})
 
 
 def test_the_release_file_must_be_there() -> None:
@@ -130,6 +187,7 @@ def test_release_id_names_what_it_is_made_of() -> None:
     assert name("vllm==1\n") == one
     assert name("vllm==2\n") != one
     assert name("vllm==1\n", python="3.13") != one
+    assert len({one, name("vllm==1\n", cuda="14"), name("vllm==1\n", cuda=None)}) == 3
     assert name("vllm==1\n", packages=("libnuma1",), disk_gib=1) == one
 
 

@@ -83,89 +83,48 @@ STRANGER = {"pid": 77, "command": "python3 -m http.server 8000", "unit": "web.se
 
 # (requirement, what breaks it, part of what is found, of what is needed, of the fix)
 BROKEN: list[tuple[str, Callable[[Seen], None], str, str, str]] = [
-    (
-        "machine",
-        at("platform|dgx_release", None),
-        "nothing",
-        "DGX Spark in /etc/dgx-release",
-        "dgx_os=False",
-    ),
-    (
-        "machine",
-        at("platform|dgx_release|DGX_NAME", "DGX Station"),
-        "DGX Station, DGX OS 7.5.0",
-        "DGX Spark",
-        "no DGX Spark",
-    ),
+    ("machine", at("platform|dgx_release", None), "nothing", "DGX Spark in /etc/dgx-release",
+     "dgx_os=False"),
+    ("machine", at("platform|dgx_release|DGX_NAME", "DGX Station"), "DGX Station, DGX OS 7.5.0",
+     "DGX Spark", "no DGX Spark"),
     ("architecture", at("platform|architecture", "x86_64"), "x86_64", "aarch64", "another proc"),
     ("GPU", at("platform|gpu|gpus", [{"name": "NVIDIA GB100", "compute_cap": "12.1"}]), "NVIDIA "
      "GB100", "NVIDIA GB10", "platform = dict(gpu=..."),
     ("compute capability", at("platform|gpu|gpus", [{"name": "NVIDIA GB10", "compute_cap": "9.0"}]),
      "9.0", "12.1", "see GPU"),
     ("driver branch loaded", driver("590.48.01"), "590.48.01", "580.*", "nvidia-driver-580-open"),
-    (
-        "driver matches its libraries",
-        at("platform|gpu|userspace", "580.142"),
-        "module 580.159.03, nvidia-smi 580.142",
-        "the same version",
-        "reboot",
-    ),
+    ("driver matches its libraries", at("platform|gpu|userspace", "580.142"),
+     "module 580.159.03, nvidia-smi 580.142", "the same version", "reboot"),
     ("open kernel module", driver("580.142", "x86_64 Kernel Module"), "proprietary", "open",
      "nvidia-driver-580-open"),
     ("CUDA of the driver", at("platform|gpu|cuda", "12.8"), "12.8", "13.0 or newer", "dist-upgr"),
     ("CUDA of the driver", at("platform|gpu|cuda", None), "nothing", "13.0 or newer", "dist-upgr"),
-    (
-        "CUDA toolkit",
-        at("platform|cuda", {"/usr/local/cuda": "12.8"}),
-        "12.8",
-        "13.x at /usr/local/cuda",
-        "cuda-toolkit-13-0",
-    ),
+    ("CUDA toolkit", at("platform|cuda", {"/usr/local/cuda": "12.8"}), "12.8",
+     "13.x at /usr/local/cuda", "cuda-toolkit-13-0"),
     ("CUDA toolkit", at("platform|cuda", {}), "nothing", "13.x", "cuda-toolkit-13-0"),
-    (
-        "no other CUDA toolkit",
-        at("platform|cuda|/usr/local/cuda-12.8", "12.8"),
-        "12.8 at /usr/local/cuda-12.8",
-        "only CUDA 13",
-        "sudo apt purge cuda-toolkit-12-8",
-    ),
-    (
-        "free memory",
-        at("platform|memory|MemAvailable", 20 * 2**30),
-        "20.0 GiB",
-        "98.1 GiB (the profiles')",
-        "gpu_memory_utilization",
-    ),
-    (
-        "modules for the next kernel",
-        at("platform|next_kernel", {"version": "6.17.0-1014-nvidia", "module": False}),
-        "6.17.0-1014-nvidia lacks nvidia.ko",
-        "boots next",
-        "linux-modules-nvidia-580-open-6.17.0-1014-nvidia",
-    ),
+    ("CUDA toolkit", at("platform|cuda", {"/usr/local/cuda": None}), "nothing", "13.x",
+     "cuda-toolkit-13-0"),
+    ("no other CUDA toolkit", at("platform|cuda|/opt/cuda", None), "unknown at /opt/cuda",
+     "only CUDA 13", "delete the folder"),
+    ("no other CUDA toolkit", at("platform|cuda|/usr/local/cuda-12.8", "12.8"),
+     "12.8 at /usr/local/cuda-12.8", "only CUDA 13", "sudo apt purge cuda-toolkit-12-8"),
+    ("free memory", at("platform|memory|MemAvailable", 20 * 2**30), "20.0 GiB",
+     "98.1 GiB (the profiles')", "gpu_memory_utilization"),
+    ("modules for the next kernel",
+     at("platform|next_kernel", {"version": "6.17.0-1014-nvidia", "module": False}),
+     "6.17.0-1014-nvidia lacks nvidia.ko", "boots next",
+     "linux-modules-nvidia-580-open-6.17.0-1014-nvidia"),
     ("clock", at("platform|clock", "no"), "synchronised: no", "synchronised", "set-ntp true"),
     ("clock", at("platform|clock", ""), "synchronised: unknown", "synchronised", "set-ntp true"),
-    (
-        "port 8000",
-        at("ports|8000", [STRANGER]),
-        "python3 -m http.server 8000 (pid 77, web.service)",
-        "free for tiny",
-        "another port",
-    ),
-    (
-        "model of tiny",
-        at("models|/srv/models/tiny-qwen3", "missing"),
-        "/srv/models/tiny-qwen3: missing",
-        "config.json",
-        "group_data/tiny.py",
-    ),
-    (
-        "model of tiny",
-        at("models|/srv/models/tiny-qwen3", "no config.json"),
-        "no config.json",
-        "a folder with config.json",
-        "copy the model",
-    ),
+    ("port 8000", at("ports|8000", [STRANGER]),
+     "python3 -m http.server 8000 (pid 77, web.service)", "free for tiny", "another port"),
+    ("model of tiny", at("models|/srv/models/tiny-qwen3", "missing"),
+     "/srv/models/tiny-qwen3: missing", "config.json", "group_data/tiny.py"),
+    ("model of tiny", at("models|/srv/models/tiny-qwen3", "no config.json"), "no config.json",
+     "a folder with config.json", "copy the model"),
+    ("model of tiny",
+     at("models|/srv/models/tiny-qwen3", "/srv is closed for others (chmod o+x)"),
+     "/srv is closed for others", "a folder with config.json", "on the host"),
 ]  # fmt: skip
 
 
@@ -227,11 +186,34 @@ def test_clock_that_is_off_although_it_says_yes() -> None:
     assert "3600 s from the controller" in failed.found
 
 
-def test_an_engine_of_ours_may_hold_port_and_memory() -> None:
+@pytest.mark.parametrize("engine", ["vllm@tiny.service", "vllm@other.service"])
+def test_what_engines_of_ours_hold_comes_back_before_a_start(engine: str) -> None:
+    seen = probe()
+    seen["platform"]["memory"]["MemAvailable"] = 2**30
+    seen["engines"] = [engine]  # it may listen on a port that is no longer wanted
+    findings = judge(seen)
+    assert not [f for f in findings if f.verdict != OK]
+    assert "free memory" not in {f.requirement for f in findings}
+
+
+def test_memory_that_a_stranger_holds_does_not_come_back() -> None:
+    seen = probe()
+    seen["platform"]["memory"]["MemAvailable"] = 2**30
+    seen["ports"]["8000"] = [{"pid": 9, "command": "vllm serve", "unit": "mine.service"}]
+    assert {f.requirement for f in judge(seen) if bad(f)} == {"free memory", "port 8000"}
+
+
+def test_a_host_that_serves_nothing_needs_no_free_memory() -> None:
+    idle = build_plan([RawHost("spark-1", ("all",), {})], {"all": {}})["spark-1"]
+    seen = probe() | {"ports": {}, "models": {}, "stamps": {}}
+    seen["platform"]["memory"]["MemAvailable"] = 2**30
+    assert not [f for f in judge(seen, idle) if f.verdict != OK]
+
+
+def test_a_port_that_an_engine_of_ours_holds() -> None:
     seen = probe()
     mine = {"pid": 9, "command": "vllm serve", "unit": "vllm@tiny.service"}
     seen["ports"]["8000"] = [mine]
-    seen["platform"]["memory"]["MemAvailable"] = 2**30
     findings = judge(seen)
     assert not [f for f in findings if f.verdict != OK]
     assert next(f for f in findings if f.requirement == "port 8000").found.startswith("held by a")
@@ -244,9 +226,10 @@ def test_no_kernel_in_boot_is_a_warning() -> None:
     assert (odd.requirement, odd.verdict) == ("modules for the next kernel", WARN)
 
 
-def test_profiles_without_a_budget_are_a_warning() -> None:
-    (odd,) = [f for f in judge(probe(), plan(gpu_memory_utilization=None)) if f.verdict != OK]
-    assert (odd.requirement, odd.verdict) == ("free memory", WARN)
+def test_without_a_setting_the_engines_own_default_must_be_free() -> None:
+    findings = {f.requirement: f for f in judge(probe(), plan(gpu_memory_utilization=None))}
+    assert findings["free memory"].verdict == OK
+    assert findings["free memory"].needed == "112.8 GiB (the profiles')"
 
 
 def test_a_release_that_is_there_needs_no_room() -> None:
@@ -260,10 +243,13 @@ def test_a_release_that_is_there_needs_no_room() -> None:
     assert not [f for f in judge(seen) if bad(f)]
 
 
-def disk_findings(releases_gib: float, models_gib: float, same: bool) -> list[Finding]:
+def disk_findings(
+    releases_gib: float, models_gib: float, same: bool, there_gib: float = 0
+) -> list[Finding]:
     wanted = plan(model="org/name", revision="a" * 40)
     seen = probe()
-    seen["models"] = {wanted.instances[0].model_path: "missing"}
+    path = wanted.instances[0].model_path
+    seen |= {"models": {path: "missing"}, "sizes": {f"{path}.partial": int(there_gib * 2**30)}}
     releases, models = preflight.request(wanted)["disk"]
     seen["disk"] = {
         releases: {"free": int(releases_gib * 2**30), "device": 1},
@@ -289,10 +275,59 @@ def test_disk_is_judged_by_file_system(
     assert finding.verdict == verdict, finding
 
 
+def test_what_was_downloaded_needs_no_room() -> None:
+    (short,) = disk_findings(900, 10, same=False, there_gib=11)
+    assert (short.verdict, short.found, short.needed) == (FAIL, "10.0 GiB", "11.0 GiB")
+    (enough,) = disk_findings(900, 10, same=False, there_gib=12.5)
+    assert enough.verdict == OK
+    # More than was said: the rest is not taken from what the release needs.
+    (release,) = disk_findings(15, 15, same=True, there_gib=30)
+    assert (release.verdict, release.needed) == (FAIL, "16.0 GiB")
+
+
+def test_a_model_in_two_profiles_is_fetched_once() -> None:
+    hub = GROUPS["tiny"]["profile"] | {"model": "org/name", "revision": "a" * 40}
+    groups = {
+        "one": {"profile": hub | {"gpu_memory_utilization": 0.4}},
+        "two": {"profile": hub | {"gpu_memory_utilization": 0.4, "port": 8001}},
+    }
+    data = {"release": {"lock": "releases/vllm-0.27.1-aarch64.txt"}}
+    wanted = build_plan([RawHost("spark-1", ("one", "two"), data)], groups)["spark-1"]
+    path = wanted.instances[0].model_path
+    seen = probe() | {"models": {path: "missing"}, "sizes": {f"{path}.partial": 0}}
+    seen["ports"] = {"8000": [], "8001": []}
+    (disk,) = [f for f in judge(seen, wanted) if f.requirement == "free disk"]
+    assert disk.needed == "38.0 GiB", "16 and 22"
+
+
+@pytest.mark.parametrize(
+    ("host", "key", "open_to"),
+    [
+        ("127.0.0.1", None, None),
+        ("::1", None, None),
+        ("localhost", None, None),
+        ("0.0.0.0", "generate", None),
+        ("0.0.0.0", None, "0.0.0.0:8000"),
+        ("192.0.2.7", None, "192.0.2.7:8000"),
+        ("spark-1.lan", None, "spark-1.lan:8000"),
+    ],
+)
+def test_a_server_that_all_may_ask_is_a_warning(
+    host: str, key: str | None, open_to: str | None
+) -> None:
+    odd = [f for f in judge(probe(), plan(host=host, api_key=key)) if f.verdict != OK]
+    expected = [f"anybody who reaches {open_to}"] if open_to else []
+    assert [f.found for f in odd] == expected
+    for finding in odd:
+        assert (finding.requirement, finding.verdict) == ("who may ask tiny", WARN)
+        assert "api_key='generate'" in finding.fix
+
+
 def test_weights_of_unknown_size_are_a_warning() -> None:
     wanted = plan(model="org/name", revision="a" * 40, expects={})
     seen = probe()
-    seen["models"] = {wanted.instances[0].model_path: "missing"}
+    path = wanted.instances[0].model_path
+    seen |= {"models": {path: "missing"}, "sizes": {f"{path}.partial": 0}}
     (odd,) = [f for f in judge(seen, wanted) if f.verdict != OK]
     assert odd.verdict == WARN
     assert "set expects.weights_gib in the profile of tiny" in odd.fix

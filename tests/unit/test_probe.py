@@ -9,7 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import probe
@@ -108,12 +110,63 @@ def test_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert abs(seen[there]["free"] - shutil.disk_usage(tmp_path).free) < 2**30  # type: ignore[index]
 
 
-def test_models(tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/config.json").write_text("{}")
-    (tmp_path / "empty").mkdir()
-    asked = [str(tmp_path / name) for name in ("full", "empty", "none")]
-    assert list(probe.models(asked).values()) == ["ok", "no config.json", "missing"]
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every account may enter; pytest's own are for one account."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_models_that_the_engines_account_can_or_can_not_serve(open_folder: Path) -> None:
+    folder = open_folder
+    for name in ("full", "private", "closed/deep", "empty"):
+        (folder / name).mkdir(parents=True)
+        if name != "empty":
+            (folder / name / "config.json").write_text("{}")
+    (folder / "link").symlink_to("full")
+    (folder / "sly").symlink_to("closed/deep")
+    (folder / "private/config.json").chmod(0o640)
+    (folder / "closed").chmod(0o700)
+    closed = f"{folder}/closed is closed for others (chmod o+x)"
+    expected = {
+        "full": "ok",
+        "link": "ok",
+        "private": f"{folder}/private/config.json is not readable for others",
+        "closed/deep": closed,
+        "sly": closed,
+        "empty": "no config.json",
+        "none": "missing",
+    }
+    seen = probe.models([f"{folder}/{name}" for name in expected])
+    assert list(seen.values()) == list(expected.values())
+
+
+def test_sizes_are_what_is_on_disk(tmp_path: Path) -> None:
+    (tmp_path / "part/deep").mkdir(parents=True)
+    (tmp_path / "part/deep/shard").write_bytes(b"x" * 100_000)
+    (tmp_path / "part/gone").symlink_to("/no/such/file")
+    with (tmp_path / "part/hole").open("wb") as file:
+        file.truncate(10**9)
+    part, none = f"{tmp_path}/part", f"{tmp_path}/none"
+    seen = probe.sizes([part, none])
+    assert 100_000 <= seen[part] < 10**6, "a hole takes no room"
+    assert seen[none] == 0
+
+
+def test_engines_are_what_systemd_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    lines = "vllm@b.service loaded active running vLLM serving b\nvllm@a.service loaded activating"
+
+    def run(*command: str) -> tuple[int, str]:
+        asked.append(command)
+        return 0, lines
+
+    monkeypatch.setattr(probe, "run", run)
+    assert probe.engines({}) == ["vllm@b.service", "vllm@a.service"]
+    assert asked[0][0] == "systemctl" and "activating" in " ".join(asked[0])
+    monkeypatch.setattr(probe, "run", lambda *_: (1, "System has not been booted with systemd"))
+    assert probe.engines({}) == []
 
 
 def test_files(tmp_path: Path) -> None:
@@ -137,7 +190,11 @@ def test_stamps_listing_links(tmp_path: Path) -> None:
         f"{tmp_path}/b": "stamp",
         f"{tmp_path}/c": None,
     }
-    assert probe.listing([str(tmp_path), "/none"]) == {str(tmp_path): ["a", "b"], "/none": []}
+    (tmp_path / "c").mkdir()
+    assert probe.listing([str(tmp_path), "/none"]) == {
+        str(tmp_path): ["a", "b", "c/"],
+        "/none": [],
+    }
     assert probe.links(f"{tmp_path}/*") == {f"{tmp_path}/a": "/somewhere"}
 
 

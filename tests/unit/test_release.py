@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,52 @@ def test_a_release_that_is_something_else(
 def test_an_interpreter_that_fails_says_why(home: Path) -> None:
     path = built(home)
     (path / "bin/python").write_text("#!/bin/sh\necho 'ImportError: libnuma.so.1' >&2; exit 1\n")
-    with pytest.raises(common.Refusal, match=r"can't be used:\nImportError: libnuma\.so\.1"):
+    with pytest.raises(common.Refusal, match=r"importing it fails:\n +ImportError: libnuma\.so\.1"):
         ask(path)
+
+
+def real_python(home: Path, vllm: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A release whose interpreter is this one, with a package `vllm` of that source."""
+    path, site = built(home), home / "site"
+    (site / "vllm").mkdir(parents=True)
+    (site / "vllm/__init__.py").write_text(vllm)
+    (site / "vllm-0.27.1.dist-info").mkdir()
+    (site / "vllm-0.27.1.dist-info/METADATA").write_text("Name: vllm\nVersion: 0.27.1\n")
+    (path / "bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    return path
+
+
+def test_the_engine_itself_is_imported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = real_python(home, "print('noise of an import')", monkeypatch)
+    answer = ask(path, cuda=None)
+    assert (answer["vllm"], answer["torch"], answer["cuda"]) == ("0.27.1", None, None)
+
+
+def test_an_engine_that_can_not_be_imported_shows_the_end_of_its_traceback(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "for n in range(40): print('line', n)\nraise ImportError('libcudart.so.13')"
+    with pytest.raises(common.Refusal) as caught:
+        ask(real_python(home, source, monkeypatch))
+    said = str(caught.value).splitlines()
+    assert said[0] == "the release can't be used, importing it fails:"
+    assert said[-1] == "      ImportError: libcudart.so.13"
+    assert len(said) == 16
+    assert capsys.readouterr().out == "", "it is said once"
+
+
+def test_a_python_that_uv_keeps_for_itself_is_not_taken(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(common, "DOWNLOADS", str(home / "cache"))
+    monkeypatch.setattr(program, "run_long", lambda c, _, env, **__: ran.append((c, env)))
+    program._install(str(home / "releases/r1"), REQUEST | {"find_links": ["/srv/wheels"]})
+    assert [env["UV_PYTHON_PREFERENCE"] for _, env in ran] == ["only-system"] * 2
+    assert [env["UV_PYTHON_DOWNLOADS"] for _, env in ran] == ["never"] * 2
+    sync = ran[1][0]
+    assert {"--require-hashes", "--no-build", "--find-links=/srv/wheels"} <= set(sync)
 
 
 def test_a_complete_release_is_not_touched(

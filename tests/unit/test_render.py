@@ -25,8 +25,7 @@ def plan(**profile: Any) -> HostPlan:
 
 
 def staged(**profile: Any) -> dict[str, ManagedFile]:
-    whole = plan(**profile)
-    files = render.instance_files(whole.instances[0], whole)
+    files = render.instance_files(plan(**profile).instances[0])
     return {file.path.rsplit("/", 1)[1]: file for file in files}
 
 
@@ -75,7 +74,7 @@ def test_start_json_tells_how_to_follow_a_start() -> None:
     )
     assert start["endpoint"] == {"host": "127.0.0.1", "port": 8000, "name": "tiny"}
     assert start["phases"] == [list(entry) for entry in PHASES]
-    assert start["memory"] == {"fraction": 0.4, "reserve_gib": 8}
+    assert start["memory_fraction"] == 0.4
     assert start["timeout_s"] > 900 + 120, "systemd's own limit must be reached first"
 
 

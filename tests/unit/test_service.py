@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +22,7 @@ CHAT = "/v1/chat/completions"
 HEALTHY: dict[str, tuple[int, Any]] = {
     "/health": (200, ""),
     "/v1/models": (200, {"data": [{"id": "tiny"}]}),
+    "/metrics": (200, 'vllm:generation_tokens_total{model_name="tiny"} 7.0\n'),
     CHAT: (
         200,
         {
@@ -44,6 +45,8 @@ def serving(
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, body = answers[self.path]
+            if callable(body):
+                body = body()
             if key and self.path != "/health" and self.headers["Authorization"] != f"Bearer {key}":
                 status, body = 401, {"error": "Unauthorized"}
             if status == 0:
@@ -131,9 +134,56 @@ def test_a_server_that_does_not_serve(answers: dict[str, tuple[int, Any]], reaso
 
 
 def test_a_generation_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BUSY_LOOK_S", 0)
     monkeypatch.setattr(service, "GENERATION_TIMEOUT_S", 0.1)
     said = refusal({CHAT: HANGS})
     assert said == "the server is healthy, but a generation gave nothing in 0.1 s"
+
+
+def growing(*counts: str) -> Callable[[], str]:
+    """Metrics that say another count at each look."""
+    left = iter(counts)
+    return lambda: (
+        "# TYPE vllm:generation_tokens_total counter\n"
+        f'vllm:generation_tokens_total{{engine="0",model_name="tiny"}} {next(left)}\n'
+        'vllm:generation_tokens_total{engine="1",model_name="tiny"} 5.0\n'
+        'vllm:prompt_tokens_total{engine="0",model_name="tiny"} 1e+09\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("patient", "limit"), [(True, "GENERATION_TIMEOUT_S"), (False, "BUSY_AFTER_S")]
+)
+def test_a_busy_server_proves_itself_by_what_it_generates_for_others(
+    patient: bool, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "BUSY_LOOK_S", 0)
+    monkeypatch.setattr(service, limit, 0.1)
+    answers = {CHAT: HANGS, "/metrics": (200, growing("1.0e+06", "1.000123e+06"))}
+    with serving(HEALTHY | answers) as (endpoint, _):
+        said = service.prove(UNIT, endpoint, patient=patient)
+    assert said == "tiny is busy: 123 tokens for others in 0 s"
+
+
+def test_a_server_that_generates_for_nobody_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BUSY_LOOK_S", 0)
+    monkeypatch.setattr(service, "GENERATION_TIMEOUT_S", 0.1)
+    answers = {CHAT: HANGS, "/metrics": (200, growing("1.0e+06", "1.0e+06"))}
+    assert refusal(answers).endswith("a generation gave nothing in 0.1 s")
+    assert refusal({CHAT: HANGS, "/metrics": (404, "")}).endswith("gave nothing in 0.1 s")
+
+
+def test_who_holds_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert service.is_holder(UNIT, port)
+        assert not service.is_holder("vllm@other.service", port)
+        other = {"pid": 1, "command": "nc", "unit": "web.service"}
+        mine = probe.ports([port])[str(port)]
+        monkeypatch.setattr(probe, "ports", lambda _: {str(port): [*mine, other]})
+        assert not service.is_holder(UNIT, port), "two may listen with SO_REUSEPORT"
+    monkeypatch.setattr(probe, "ports", lambda _: {str(port): []})
+    assert not service.is_holder(UNIT, port)
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models"])
@@ -223,6 +273,7 @@ def unit(**values: Any) -> service.Unit:
         "started_us": 1,
         "enabled": True,
         "result": "success",
+        "queued": False,
     }
     return service.Unit(**(base | values))
 
@@ -237,6 +288,11 @@ def unit(**values: Any) -> service.Unit:
         ({"active": "failed", "sub": "failed"}, True),
         ({"active": "activating", "sub": "auto-restart"}, True),
         ({"active": "activating", "sub": "auto-restart-queued"}, True),
+        # Its start waits for another unit's.
+        ({"active": "inactive", "sub": "dead", "queued": True}, False),
+        ({"active": "failed", "sub": "failed", "queued": True}, False),
+        # Between two starts of a loop systemd holds a job for it too.
+        ({"active": "activating", "sub": "auto-restart", "queued": True}, True),
     ],
 )
 def test_down(state: dict[str, str], down: bool) -> None:
@@ -247,11 +303,14 @@ def test_show_reads_what_systemctl_says(monkeypatch: pytest.MonkeyPatch) -> None
     text = (
         "Result=exit-code\nNRestarts=2\nExecMainStatus=1\nMainPID=0\nUnitFileState=enabled\n"
         "ExecMainStartTimestampMonotonic=99\nInvocationID=ab\nActiveState=activating\n"
-        "SubState=auto-restart\n"
+        "SubState=auto-restart\nJob=1234\n"
     )
     monkeypatch.setattr(service, "systemctl", lambda *_: text)
     seen = service.show(UNIT)
     assert (seen.restarts, seen.main_pid, seen.started_us, seen.enabled) == (2, 0, 99, True)
+    assert seen.queued
+    monkeypatch.setattr(service, "systemctl", lambda *_: text.replace("Job=1234", "Job=0"))
+    assert not service.show(UNIT).queued
     monkeypatch.setattr(service, "systemctl", lambda *_: "")
     assert service.show(UNIT).active == "inactive"
 

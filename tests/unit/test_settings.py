@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparkwright import engine
 from sparkwright.errors import PlanError
 from sparkwright.plan import RawHost, build_plan
 from sparkwright.settings import EngineRelease, Expects, ModelProfile, Platform
@@ -36,6 +37,18 @@ BAD_PROFILES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"model": 7}, "model", "7", "valid string"),
     ({"served_names": "tiny"}, "served_names", "'tiny'", "valid tuple"),
     ({"host": None}, "host", "None", "valid string"),
+    ({"model": "/home/me/model"}, "model", "'/home/me/model'", "put the model into /srv/models"),
+    ({"model": "/root/model"}, "model", "'/root/model'", "can't see /home/, /root/"),
+    ({"model": "/tmp/model"}, "model", "'/tmp/model'", "put the model into /srv/models"),
+    ({"model": "/var/tmp/m"}, "model", "'/var/tmp/m'", "put the model into /srv/models"),
+    ({"model": "/run/user/1000/m"}, "model", "'/run/user/1000/m'", "put the model into"),
+    ({"host": ""}, "host", "''", "write an address: 127.0.0.1 (this host only), 0.0.0.0 (all)"),
+    ({"host": "http://spark"}, "host", "'http://spark'", "write an address"),
+    ({"host": "0.0.0.0:8000"}, "host", "'0.0.0.0:8000'", "write an address"),
+    ({"host": "a b"}, "host", "'a b'", "write an address"),
+    ({"host": "-spark"}, "host", "'-spark'", "write an address"),
+    ({"host": 'a"b'}, "host", "'a\"b'", "write an address"),
+    ({"host": "spark\n"}, "host", "'spark\\n'", "write an address"),
     ({"port": 80}, "port", "80", "greater than or equal to 1024"),
     ({"port": 65536}, "port", "65536", "less than or equal to 65535"),
     ({"port": "eight"}, "port", "'eight'", "valid integer"),
@@ -69,6 +82,8 @@ BAD_PROFILES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"extra_args": ["--seed"]}, "extra_args", "", "valid dictionary"),
     ({"env": {"A-B": "1"}}, "env", "", "'A-B' is no name"),
     ({"env": {"A": "1\n2"}}, "env", "", "A holds a line break"),
+    ({"env": {"A": "1\x1b[0m"}}, "env", "", "A holds a line break or another control character"),
+    ({"env": {"A": "tab\t"}}, "env", "", "A holds a line break or another control character"),
     ({"env": {"A": 1}}, "env.A", "", "valid string"),
     ({"env": {"HF_TOKEN": "x"}}, "env", "", "HF_TOKEN is a secret"),
     ({"env": {"VLLM_API_KEY": "x"}}, "env", "", "use api_key"),
@@ -96,6 +111,82 @@ def test_bad_profile(change: dict[str, Any], field: str, value: str, fix: str) -
     assert said.startswith(f"{where} = {value}: " if value else f"{where}: "), said
     assert fix in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOME", "HF_HOME", "VLLM_CACHE_ROOT", "LD_PRELOAD"])
+def test_a_variable_that_sparkwright_sets(name: str) -> None:
+    (said,) = problems({**PATH_MODEL, "env": {name: "/elsewhere"}})
+    assert said == (
+        f"group_data/tiny.py: env: {name} is set by sparkwright, for paths of its own: remove it"
+    )
+
+
+def test_every_path_of_an_engines_environment_is_sparkwrights_own() -> None:
+    made = engine.environment(ModelProfile.model_validate(PATH_MODEL), "tiny")
+    own = [name for name, value in made.items() if value.startswith("/var/lib/sparkwright/")]
+    refused = [name for name in own if problems({**PATH_MODEL, "env": {name: "/elsewhere"}})]
+    assert len(own) >= 8 and refused == own
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"])
+def test_a_variable_that_holds_a_secret(name: str) -> None:
+    (said,) = problems({**PATH_MODEL, "env": {name: "x"}})
+    assert f"{name} is a secret: use api_key, or HF_TOKEN where you deploy" in said
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("config", "uds", "headless", "ssl-keyfile", "ssl-certfile", "root-path"),
+        *("nnodes", "node-rank", "master-addr", "master-port", "download-dir"),
+    ],
+)
+def test_an_option_that_takes_the_server_out_of_our_hands(option: str) -> None:
+    (said,) = problems({**PATH_MODEL, "extra_args": {option: "x"}})
+    assert f"{option!r} would take the server out of sparkwright's hands" in said
+
+
+@pytest.mark.parametrize("host", ["::", "192.0.2.7", "spark-1", "spark-1.local", "localhost"])
+def test_hosts_to_bind_to(host: str) -> None:
+    assert problems({**PATH_MODEL, "host": host}) == []
+
+
+@pytest.mark.parametrize("model", ["/srv/home/m", "/tmpfs/m", "/rooted/m", "/opt/models/m"])
+def test_folders_that_only_look_hidden(model: str) -> None:
+    assert problems({"model": model}) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.1.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.7", False),
+        ("spark-1", False),
+    ],
+)
+def test_who_reaches_a_server(host: str, local: bool) -> None:
+    assert ModelProfile.model_validate({**PATH_MODEL, "host": host}).is_local is local
+
+
+@pytest.mark.parametrize(
+    ("written", "budget"),
+    [({}, 0.92), ({"gpu_memory_utilization": 0.3}, 0.3), ({"kv_cache_memory_bytes": 2**30}, 0.92)],
+)
+def test_budget(written: dict[str, Any], budget: float) -> None:
+    assert ModelProfile.model_validate({**PATH_MODEL, **written}).budget == budget
+
+
+@pytest.mark.parametrize(
+    ("written", "variable"), [(None, None), ("generate", None), ("env:MY_KEY", "MY_KEY")]
+)
+def test_variable_that_holds_the_key(written: str | None, variable: str | None) -> None:
+    profile = ModelProfile.model_validate({**PATH_MODEL, "api_key": written})
+    assert profile.key_variable == variable
 
 
 def test_model_is_required() -> None:

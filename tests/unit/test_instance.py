@@ -1,0 +1,165 @@
+"""One engine instance as files: what counts as a change, and what is put where."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from common import Refusal
+from instance import Instance, essence
+
+from tests.unit.fake_systemd import Spark
+
+# Files whose value an engine is started with.
+MATTER = ("serve.yaml", "env", "vllm@.service", "release", "api-key.env")
+
+
+@pytest.fixture
+def one(spark: Spark) -> Instance:
+    """The instance `a`, in service."""
+    spark.serve(a={})
+    return Instance("a")
+
+
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+@pytest.mark.parametrize("file", ["serve.yaml", "env", "vllm@.service"])
+@pytest.mark.parametrize("text", ["\n\n", "# a comment\n"])
+def test_comments_and_empty_lines_are_no_change(
+    one: Instance, spark: Spark, file: str, text: str
+) -> None:
+    before = one.fingerprint()
+    append(spark.staged("a", file), text)
+    assert one.fingerprint() == before
+    assert not one.in_place(), "but the file is another one"
+    assert not one.must_restart(spark.state("a"))
+
+
+def test_what_systemd_reloads_is_in_no_fingerprint(one: Instance, spark: Spark) -> None:
+    before = one.fingerprint()
+    append(spark.staged("a", "instance.conf"), "TimeoutStopSec=1\n")
+    assert one.fingerprint() == before
+    assert not one.in_place()
+    assert not one.must_restart(spark.state("a"))
+
+
+@pytest.mark.parametrize("file", MATTER)
+def test_a_value_is_a_change(one: Instance, spark: Spark, file: str) -> None:
+    before = one.fingerprint()
+    path = spark.staged("a", file)
+    path.write_text((path.read_text() if path.exists() else "") + "x: 1 # no comment\n")
+    assert one.fingerprint() != before
+    assert not one.in_place()
+    assert one.must_restart(spark.state("a"))
+
+
+def test_a_line_that_moves_to_another_file_is_a_change(one: Instance, spark: Spark) -> None:
+    spark.staged("a", "serve.yaml").write_text("a\n")
+    spark.staged("a", "env").write_text("b\nc\n")
+    before = one.fingerprint()
+    spark.staged("a", "serve.yaml").write_text("a\nb\n")
+    spark.staged("a", "env").write_text("c\n")
+    assert one.fingerprint() != before
+
+
+def test_no_key_and_an_empty_one_differ(one: Instance, spark: Spark) -> None:
+    before = one.fingerprint()
+    spark.staged("a", "api-key.env").touch()
+    assert one.fingerprint() != before
+
+
+def test_essence() -> None:
+    assert essence(b"# x\n\na\n  \n  b # c\n#\n") == b"a\n  b # c"
+    assert essence(b"") == b"" and essence(None) is None
+
+
+@pytest.mark.parametrize("file", ["etc/a/serve.yaml", "etc/a/env", "units/vllm@.service"])
+def test_what_was_edited_by_hand_is_put_back(one: Instance, spark: Spark, file: str) -> None:
+    append(spark.root / file, "edited: by hand\n")
+    assert not one.in_place()
+    assert one.must_restart(spark.state("a"))
+    one.switch()
+    assert one.in_place()
+
+
+def test_a_link_that_points_elsewhere(one: Instance, spark: Spark) -> None:
+    os.unlink(one.link)
+    assert not one.in_place() and one.must_restart(spark.state("a"))
+    os.symlink("/opt/other", one.link)
+    assert not one.in_place() and one.must_restart(spark.state("a"))
+
+
+def test_an_engine_that_runs_since_before_the_switch(one: Instance, spark: Spark) -> None:
+    """A run that was killed between the switch and the start, or somebody who started it early."""
+    early = replace(spark.state("a"), started_us=int(time.monotonic() * 1e6) - 10**7)
+    assert one.must_restart(early)
+    assert not one.must_restart(replace(early, main_pid=0)), "nothing runs: it is just started"
+    one.remember(boot="another")
+    assert not one.must_restart(early), "the clock began anew with the boot"
+
+
+def test_what_nobody_remembers_was_not_started_by_us(one: Instance, spark: Spark) -> None:
+    (spark.var / "state.json").write_text("{")
+    assert one.in_place()
+    assert one.must_restart(spark.state("a"))
+
+
+def test_the_release_before_is_remembered(one: Instance, spark: Spark) -> None:
+    first = one.release()
+    assert one.remembered()["release"] == first
+    one.switch()
+    assert "previous_release" not in one.remembered(), "it is the same"
+    spark.staged("a", "release").write_text("vllm-9\n")
+    one.switch()
+    assert one.remembered()["release"] == "vllm-9"
+    assert one.remembered()["previous_release"] == first
+    assert os.readlink(one.link) == f"{spark.opt}/releases/vllm-9"
+
+
+def test_modes_are_those_of_the_staged_files(one: Instance, spark: Spark) -> None:
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (spark.etc / "a").iterdir()}
+    assert modes == {"serve.yaml": 0o644, "env": 0o640}
+    assert (spark.var / "state.json").stat().st_mode & 0o777 == 0o600
+    assert not [path for path in spark.root.rglob("*.new")]
+
+
+def test_instances_remember_side_by_side(spark: Spark) -> None:
+    spark.serve(a={}, b={})
+    Instance("a").remember(status="odd")
+    state = json.loads((spark.var / "state.json").read_text())
+    assert (state["a"]["status"], state["b"]["status"]) == ("odd", "serving")
+
+
+needs_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="no systemd-analyze here"
+)
+
+
+@needs_systemd
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("vllm@.service", "[Service]\nRestrt=always\n"),
+        ("vllm@.service", "[Service]\nType=exce\n"),
+        ("instance.conf", "[Service]\nTimeoutStartSec=soon\n"),
+    ],
+)
+def test_systemd_reads_the_staged_unit_first(spark: Spark, file: str, line: str) -> None:
+    spark.stage(a={})
+    # The account is there on a Spark only.
+    unit = spark.staged("a", "vllm@.service")
+    text = unit.read_text().replace("User=vllm\n", "").replace("Group=vllm\n", "")
+    text = text.replace("ExecStartPost=/usr/bin/python3 /opt", "ExecStartPost=/bin/echo /opt")
+    unit.write_text(text)
+    spark.verify(Instance("a"))
+    append(spark.staged("a", file), line)
+    with pytest.raises(Refusal, match="systemd does not accept the staged unit: "):
+        spark.verify(Instance("a"))
+    assert not spark.units.exists(), "nothing was installed for it"
