@@ -187,13 +187,14 @@ def _cuda(platform: Platform, probe: dict[str, Any]) -> Iterable[Finding]:
         "sm_121 does not work with CUDA 12",
     )
     others = {p: v or "unknown" for p, v in toolkits.items() if _major(v) != need}
-    purge = [f"sudo apt purge cuda-toolkit-{v.replace('.', '-')}" for v in toolkits.values() if v]
+    known = [v for path in others if (v := toolkits[path])]
+    purge = [f"sudo apt purge cuda-toolkit-{v.replace('.', '-')}" for v in known]
     yield _check(
         "no other CUDA toolkit",
         not others,
         ", ".join(f"{v} at {p}" for p, v in others.items()) or "none",
         f"only CUDA {need}",
-        f"{', '.join(purge)}, or delete the folder",
+        " or ".join([*purge, "delete the folder"]),
     )
 
 
