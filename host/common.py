@@ -83,9 +83,11 @@ def run_long(
     env: Mapping[str, str] | None = None,
     grows: str | None = None,
     show: bool = True,
+    hide: str | None = None,
 ) -> list[str]:
     """Run a command that may take minutes, show its lines, and say that it lives; its lines.
 
+    hide: lines that begin so are not shown.
     grows: a folder on whose file system it writes; what was written since is said as well.
     Raises CommandFailedError when it fails.
     """
@@ -109,7 +111,8 @@ def run_long(
                 line = raw.decode(errors="replace").rstrip().rsplit("\r", 1)[-1]
                 if line:
                     lines.append(line)
-                if line and show:
+                hidden = hide is not None and line.lstrip().startswith(hide)
+                if line and show and not hidden:
                     say(f"      {line}")
                     spoken[0] = time.monotonic()
 

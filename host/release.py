@@ -94,6 +94,8 @@ def _install(path: str, request: dict[str, object]) -> None:
         "installing the release",
         env,
         grows=RELEASES,
+        # uv ends with a list of every package, which the lock holds already.
+        hide="+ ",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def main(name: str = "lab") -> int:
     except (ValueError, LookupError, TypeError):
         print(f"demo: {host.name} gave no completion: {done.stdout}{done.stderr}", file=sys.stderr)
         return 1
+    folder = os.path.relpath(record.folder(name))
     print(f"""
 {host.name} answers, on its own {url}:
 
@@ -46,13 +48,13 @@ def main(name: str = "lab") -> int:
 and so are the words; everything else is what a Spark with a real model runs.
 
 The server listens on the Spark only. To reach it from here, in a second terminal:
-  ssh -i {lab.key} -o UserKnownHostsFile={lab.known_hosts} -N -L {PORT}:127.0.0.1:{PORT} \\
-      {lab.user}@{host.address}
+  ssh -i {folder}/id_ed25519 -o UserKnownHostsFile={folder}/known_hosts \\
+      -N -L {PORT}:127.0.0.1:{PORT} {lab.user}@{host.address}
   curl http://127.0.0.1:{PORT}/v1/models
 
 Go on:
   .venv/bin/pyinfra -y inventory/lab.py deploy.py    again: nothing changes
-  .venv/bin/sparkwright lab ssh {host.name}               look around
+  .venv/bin/sparkwright lab ssh {host.name}              look around
   .venv/bin/sparkwright lab fault --list             break something, deploy, read what it says
   .venv/bin/sparkwright lab down                     take it down
   docs/quick-start.md                                your own Spark""")
