@@ -81,7 +81,7 @@ class Scenario:
 
 
 class Runner:
-    """Runs scenarios, two at a time, each once."""
+    """Runs scenarios in the background, two at a time, each once."""
 
     def __init__(self, folder: Path, ssh_port: int) -> None:
         self.folder = folder
@@ -91,8 +91,7 @@ class Runner:
 
     def start(self, scenarios: dict[str, Scenario]) -> None:
         for name, scenario in scenarios.items():
-            if name not in self.futures:
-                self.futures[name] = self.pool.submit(self._run, name, scenario)
+            self.futures[name] = self.pool.submit(self._run, name, scenario)
 
     def _run(self, name: str, scenario: Scenario) -> Run:
         folder = self.folder / name
