@@ -19,7 +19,7 @@ import time
 
 import probe
 import service
-from common import ETC, HEARTBEAT_S, VAR, Refusal, heartbeat, lock, main, say, write
+from common import ETC, HEARTBEAT_S, VAR, Refusal, heartbeat, lock, main, say, settle, write
 from engine_log import first_exception, phase
 from instance import Instance, content
 
@@ -113,11 +113,10 @@ def _proof(instance: Instance, server: service.Endpoint) -> str:
 
 def _start(instance: Instance) -> None:
     _wait_for_memory(instance)
-    with heartbeat("writing to disk, to free the page cache"):
-        # The engine takes page cache for used memory in some versions (vllm-project/vllm#35313).
-        os.sync()
-        with contextlib.suppress(OSError), open("/proc/sys/vm/drop_caches", "w") as file:
-            file.write("3")
+    settle()
+    # The engine takes page cache for used memory in some versions (vllm-project/vllm#35313).
+    with contextlib.suppress(OSError), open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("3")
     service.systemctl("reset-failed", instance.unit, check=False)
     service.systemctl("start", "--no-block", instance.unit)
 

@@ -21,7 +21,7 @@ ETC = "/etc/sparkwright"
 VAR = "/var/lib/sparkwright"
 DOWNLOADS = "/var/cache/sparkwright"
 CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-HEARTBEAT_S = 10
+HEARTBEAT_S = 8
 """Something is said at least this often while a long step runs."""
 
 
@@ -134,7 +134,7 @@ def run_long(
 
 @contextlib.contextmanager
 def heartbeat(what: str) -> Iterator[None]:
-    """Say every 10 s that something which prints nothing goes on."""
+    """Say every few seconds that something which prints nothing goes on."""
     done, started = threading.Event(), time.monotonic()
 
     def beat() -> None:
@@ -148,6 +148,12 @@ def heartbeat(what: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def settle() -> None:
+    """Bring what was written to the disk, before a stamp or a name says that it is complete."""
+    with heartbeat("writing to disk"):
+        os.sync()
 
 
 def discard(folder: str) -> None:

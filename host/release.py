@@ -25,6 +25,7 @@ from common import (
     main,
     run_long,
     say,
+    settle,
     write,
 )
 
@@ -58,7 +59,7 @@ def build(request: dict[str, object]) -> None:
         discard(path)
         _install(path, request)
         answer = _ask(path, request)
-        os.sync()
+        settle()
         write(f"{path}/.complete", json.dumps(answer, indent=1) + "\n")
         shown = ", ".join(f"{name} {value}" for name, value in answer.items() if value)
         say(f"{time.monotonic() - started:4.0f} s  complete: {shown}")

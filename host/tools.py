@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from common import OPT, discard, download_environment, lock, main, run_long, say, write
+from common import OPT, discard, download_environment, lock, main, run_long, say, settle, write
 
 TOOLS = f"{OPT}/tools"
 LIST = f"{OPT}/tools.txt"
@@ -38,7 +38,7 @@ def build() -> None:
             "installing the tools",
             download_environment(),
         )
-        os.sync()
+        settle()
         write(f"{TOOLS}/.complete", f"{wanted}\n")
 
 

@@ -23,6 +23,7 @@ from common import (
     main,
     run_long,
     say,
+    settle,
 )
 
 HF = f"{OPT}/tools/bin/hf"
@@ -47,7 +48,7 @@ def program() -> None:
             raise Refusal(f"{failure}{_explained(text, request, bool(token))}") from None
         if not os.path.isfile(f"{partial}/config.json"):
             raise Refusal(f"{request['model']} has no config.json: it is no model that vLLM serves")
-        os.sync()
+        settle()
         os.replace(partial, path)
 
 
