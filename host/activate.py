@@ -131,7 +131,7 @@ def _stop(instance: Instance, unit: service.Unit) -> None:
         service.systemctl("stop", "--no-block", instance.unit)
         service.systemctl("kill", "--signal=SIGKILL", instance.unit, check=False)
     else:
-        say(f"      stopping {instance.unit}; requests that run may finish")
+        say(f"      stopping {instance.unit}; requests that run may finish (idle, normal: 15 s)")
     with heartbeat("stopping"):
         service.systemctl("stop", instance.unit)
 

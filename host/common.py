@@ -123,7 +123,7 @@ def run_long(
             process.wait(timeout=1)
         if process.returncode is None and time.monotonic() - spoken[0] >= HEARTBEAT_S:
             written = (before - shutil.disk_usage(grows).free) / 1e9 if grows else 0
-            size = f", {written:.1f} GB written" if written > 0.05 else ""
+            size = f", {written:.1f} GB written, downloads included" if written > 0.05 else ""
             say(f"{time.monotonic() - started:4.0f} s  {what}{size}")
             spoken[0] = time.monotonic()
     reader.join(timeout=5)

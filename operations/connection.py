@@ -1,13 +1,36 @@
-"""Say what to do about a host that can't be reached; pyinfra only says that it can't."""
+"""Say what to do when no host, or not every host, can be reached; pyinfra only says so much."""
 
 from __future__ import annotations
 
 from functools import wraps
 
 from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.api.state import State
 from pyinfra.connectors.ssh import SSHConnector
+from pyinfra_cli import cli
+from pyinfra_cli.exceptions import CliError
 
 from sparkwright.connection import advice
+
+
+def refuse_empty_runs() -> None:
+    """A misspelt inventory or --limit must not end as a success that did nothing.
+
+    pyinfra 3.10 only warns, and never reads the deploy file then.
+    """
+    connect_all = cli.connect_all
+
+    @wraps(connect_all)
+    def guarded(state: State) -> None:
+        if not any(state.is_host_in_limit(host) for host in state.inventory):
+            names = ", ".join(host.name for host in state.inventory) or "none"
+            raise CliError(
+                "no host to work on, nothing was done. Hosts of the inventory: "
+                f"{names}. Check the path of the inventory and --limit"
+            )
+        connect_all(state)
+
+    cli.connect_all = guarded
 
 
 def explain_failures() -> None:

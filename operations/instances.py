@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from pyinfra import host
+from pyinfra import state as pyinfra_state
 from pyinfra.api import FunctionCommand, operation
 
 from facts.observe import Instances
@@ -25,6 +26,13 @@ def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
 
     + plan: what the host is to serve
     """
+    wrong, missing, unwanted = files.differing(*_wanted(plan))
+    yield from files.send(wrong, missing, unwanted)
+    yield from _generate_keys(plan)
+
+
+def _wanted(plan: HostPlan) -> tuple[list[ManagedFile], list[ManagedFile], list[str]]:
+    """Files and folders of the staging area, and files that must not be there."""
     wanted: list[ManagedFile] = []
     folders: list[ManagedFile] = []
     absent: list[str] = []
@@ -37,9 +45,7 @@ def stage(plan: HostPlan) -> Iterator[FunctionCommand]:
             wanted.append(ManagedFile(f"{folder}/api-key.env", content, "0600"))
         elif not instance.profile.api_key:
             absent.append(f"{folder}/api-key.env")
-    wrong, missing, unwanted = files.differing(wanted, folders, absent)
-    yield from files.send(wrong, missing, unwanted)
-    yield from _generate_keys(plan)
+    return wanted, folders, absent
 
 
 def _generate_keys(plan: HostPlan) -> Iterator[FunctionCommand]:
@@ -80,7 +86,11 @@ def activate(plan: HostPlan) -> Iterator[FunctionCommand]:
         return
     seen = fact(Instances, names=" ".join(names))
     states = {name: seen.get(name, {}) for name in names}
-    if all(state.get("proof") and state.get("enabled") for state in states.values()):
+    good = all(state.get("proof") and state.get("enabled") for state in states.values())
+    # `--dry`: nothing is staged yet, but what will be makes the difference.
+    if good and not pyinfra_state.is_executing:
+        good = not any(files.differing(*_wanted(plan)))
+    if good:
         host.noop("; ".join(state["proof"] for state in states.values()))
     else:
         # All in one call: what must be switched is stopped first, so that neither memory nor a port

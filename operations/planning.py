@@ -9,12 +9,13 @@ from pathlib import Path
 
 from pyinfra import host, inventory, state
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra_cli.exceptions import CliError
 
 from sparkwright.errors import PlanError
 from sparkwright.plan import HostPlan, RawHost, build_plan
 
 
-class InventoryError(PyinfraError):
+class InventoryError(CliError, PyinfraError):
     """The inventory holds mistakes; pyinfra prints the message and stops, without a traceback."""
 
 

@@ -131,6 +131,17 @@ def build_plan(
     return plans
 
 
+def check_syntax(root: Path = ROOT) -> None:
+    """End with a message when a data file is no Python; pyinfra would call it an internal error."""
+    for file in sorted((root / "group_data").glob("*.py")):
+        try:
+            compile(file.read_text(), str(file), "exec")
+        except (SyntaxError, UnicodeDecodeError) as error:
+            line = f" line {error.lineno}" if isinstance(error, SyntaxError) else ""
+            reason = error.msg if isinstance(error, SyntaxError) else "it is no UTF-8 text"
+            raise SystemExit(f"group_data/{file.name}{line}: {reason}; nothing was done") from None
+
+
 def _profiles(
     group_data: Mapping[str, Mapping[str, Any]], problems: list[Problem]
 ) -> dict[str, ModelProfile]:
@@ -232,14 +243,19 @@ def _clashes(
             )
     # A Spark does not OOM-kill, it freezes.
     budget = sum(profile.budget for profile in profiles.values())
+    shares = [
+        f"{group} {profile.budget:g}"
+        + ("" if profile.gpu_memory_utilization else " (vLLM's default)")
+        for group, profile in profiles.items()
+    ]
     allowed = max(0, 1 - platform.os_reserve_gib / platform.memory_gib)
     if profiles and budget > allowed + 1e-9:
         yield Problem(
             f"host {raw.name}",
             "gpu_memory_utilization",
             f"{budget:.2f} in all",
-            f"{', '.join(profiles)} may take {allowed:.2f} of the memory at most, so that "
-            f"{platform.os_reserve_gib:g} GiB are left for the OS; without it vLLM takes 0.92",
+            f"{', '.join(shares)}: lower it to {allowed:.2f} of the memory at most, so that "
+            f"{platform.os_reserve_gib:g} GiB are left for the OS",
         )
 
 

@@ -321,16 +321,20 @@ def _ports(plan: HostPlan, ports: dict[str, Any]) -> Iterable[Finding]:
 
 
 def _exposed(plan: HostPlan) -> Iterable[Finding]:
+    """vLLM's key guards /v1; its /invocations generates for anybody (0.27 to 0.33)."""
     for instance in plan.instances:
         profile = instance.profile
-        if not profile.is_local and not profile.api_key:
-            yield Finding(
-                f"who may ask {instance.name}",
-                WARN,
-                f"anybody who reaches {profile.host}:{profile.port}",
-                "a key, or the Spark itself only",
-                "write api_key='generate' into its profile",
-            )
+        if profile.is_local:
+            continue
+        yield Finding(
+            f"who may ask {instance.name}",
+            WARN,
+            f"{profile.host}:{profile.port}, "
+            + ("a key for /v1, none for /invocations" if profile.api_key else "no key"),
+            "only those you trust reach it",
+            "keep host='127.0.0.1' and use a tunnel, or let a firewall or a proxy guard the port; "
+            "api_key='generate' guards /v1",
+        )
 
 
 def _models(plan: HostPlan, models: dict[str, str]) -> Iterable[Finding]:

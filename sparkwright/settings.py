@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 ARCHITECTURES = ("aarch64", "x86_64")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -59,7 +59,9 @@ class ModelProfile(Setting):
     """
 
     model: str = Field(description="Hugging Face id (`org/name`) or absolute path on the host")
-    revision: str | None = Field(None, description="commit of a Hugging Face id, 40 hex digits")
+    revision: str | None = Field(
+        None, validate_default=True, description="commit of a Hugging Face id, 40 hex digits"
+    )
     served_names: tuple[str, ...] = Field(
         (), description="names in the API; default: the id, or the last part of the path"
     )
@@ -167,16 +169,18 @@ class ModelProfile(Setting):
         # The value is not repeated: it may be the key itself.
         raise ValueError("write 'generate' or 'env:NAME'; the key itself never goes into a file")
 
-    @model_validator(mode="after")
-    def _revision_matches_model(self) -> ModelProfile:
-        if self.is_path and self.revision is not None:
+    @field_validator("revision")
+    @classmethod
+    def _revision_matches_model(cls, value: str | None, info: ValidationInfo) -> str | None:
+        model = str(info.data.get("model", ""))
+        if model.startswith("/") and value is not None:
             raise ValueError("revision belongs to a Hugging Face id, this model is a path")
-        if not self.is_path and not _COMMIT.fullmatch(self.revision or ""):
+        if model and not model.startswith("/") and not _COMMIT.fullmatch(value or ""):
             raise ValueError(
-                f"revision of {self.model} is {self.revision!r}: pin the commit, 40 hex digits "
-                "(on the model's page: Files, History), so that every Spark serves the same"
+                f"pin the commit of {model}, 40 hex digits (on the model's page: Files, History), "
+                "so that every Spark serves the same"
             )
-        return self
+        return value
 
     @property
     def is_path(self) -> bool:
