@@ -41,6 +41,9 @@ def _check(instance: Instance) -> dict[str, object]:
         answer["missing"] = "what is staged is not what is in service"
     elif unit.active != "active":
         answer["missing"] = f"{instance.unit} is {unit.active}"
+    elif instance.remembered().get("status") != "serving":
+        # A run was killed before its proof; state.json still says that it is starting.
+        answer["missing"] = "it was not proven yet"
     else:
         try:
             answer["proof"] = service.prove(
@@ -69,8 +72,9 @@ def apply(names: list[str]) -> None:
         for instance in instances:
             try:
                 say(f"      {_serve(instance)}")
-            except Refusal as refusal:
-                failures.append(str(refusal))
+            except (Refusal, OSError) as problem:
+                named = "" if isinstance(problem, Refusal) else f"{instance.name}: "
+                failures.append(f"{named}{problem}")
     if failures:
         raise Refusal("\n".join(failures))
 
@@ -88,7 +92,9 @@ def _serve(instance: Instance) -> str:
     try:
         if unit.active == "active":
             try:
-                return _proof(instance, server)
+                proof = _proof(instance, server)
+                instance.remember(status="serving", reason=None, at=time.time())
+                return proof
             except Refusal as refusal:
                 say(f"      {refusal}; it is started anew")
                 _stop(instance, unit)
@@ -215,7 +221,9 @@ def _failure(
 def remove(name: str) -> None:
     instance = Instance(name)
     with lock("activation", "starting an engine"):
-        _stop(instance, service.show(instance.unit))
+        # A name that no unit can have has nothing to stop.
+        with contextlib.suppress(Refusal):
+            _stop(instance, service.show(instance.unit))
         service.systemctl("disable", "--quiet", instance.unit, check=False)
         instance.remove()
         say(f"      {name} is stopped and removed; its weights are kept")

@@ -197,12 +197,12 @@ def download_environment() -> dict[str, str]:
 
 
 def main(program: object) -> None:
-    """Run `program()`; a Refusal is printed without a traceback."""
+    """Run `program()`; a Refusal, and a full disk or the like, is printed without a traceback."""
     # Root's umask may be tight, and what is made here is for the engine's account to read.
     os.umask(0o022)
     try:
         assert callable(program)
         program()
-    except Refusal as refusal:
+    except (Refusal, OSError) as refusal:
         say(str(refusal))
         sys.exit(1)

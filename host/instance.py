@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from common import ETC, OPT, VAR, Refusal, read_json, write
 
 STATE = f"{VAR}/state.json"
 UNITS = "/etc/systemd/system"
+ENGINE_USER = "vllm"
 RELOADED = "instance.conf"
 """Time-outs and order: systemd takes them over without a restart of the engine."""
 
@@ -56,12 +58,18 @@ class Instance:
         return digest.hexdigest()
 
     def in_place(self) -> bool:
-        """The files in service are the staged ones, to the letter, and the link points right."""
+        """The files in service are the staged ones, to the letter and the mode, the link points
+        right, and the cache folder is the engine's."""
         same = all(
-            content(f"{self.staged}/{name}") == content(target)
-            for name, target in self.targets.items()
+            _seal(f"{self.staged}/{name}") == _seal(target) for name, target in self.targets.items()
         )
-        return same and self._link_is_right()
+        return same and self._link_is_right() and self._cache_is_right()
+
+    def _cache_is_right(self) -> bool:
+        try:
+            return os.stat(self.cache).st_uid == pwd.getpwnam(ENGINE_USER).pw_uid
+        except (OSError, KeyError):
+            return False
 
     def must_restart(self, unit: service.Unit) -> bool:
         """True when the running (or stopped) engine was not started with what is staged."""
@@ -105,13 +113,14 @@ class Instance:
         os.makedirs(self.etc, mode=0o755, exist_ok=True)
         os.makedirs(self.drop_ins, exist_ok=True)
         os.makedirs(self.cache, exist_ok=True)
-        shutil.chown(self.cache, "vllm", "vllm")
+        if not self._cache_is_right():
+            subprocess.run(["chown", "-R", f"{ENGINE_USER}:", self.cache], check=True)
         for name, target in self.targets.items():
             text = content(f"{self.staged}/{name}")
             if text is None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(target)
-            elif text != content(target):
+            elif _seal(f"{self.staged}/{name}") != _seal(target):
                 mode = os.stat(f"{self.staged}/{name}").st_mode & 0o777
                 write(target, text.decode(), mode)
         service.systemctl("daemon-reload")
@@ -123,6 +132,8 @@ class Instance:
         beside = f"{self.link}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
+        if os.path.isdir(self.link) and not os.path.islink(self.link):
+            shutil.rmtree(self.link)
         os.symlink(f"{OPT}/releases/{self.release()}", beside)
         os.replace(beside, self.link)
         previous = self.remembered().get("release")
@@ -139,18 +150,18 @@ class Instance:
     def remove(self) -> None:
         """Remove everything of a stopped instance but the weights.
 
-        Its folder in /etc goes last: while that is there, the next run tries again.
+        The drop-in goes last: while that is there, the next run tries again.
         """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.link)
-        for folder in (self.drop_ins, self.cache, self.staged):
+        for folder in (self.cache, self.staged, self.etc):
             shutil.rmtree(folder, ignore_errors=True)
         state = read_json(STATE)
         state.pop(self.name, None)
         write(STATE, json.dumps(state, indent=1) + "\n", 0o600)
-        service.systemctl("daemon-reload")
         service.systemctl("reset-failed", self.unit, check=False)
-        shutil.rmtree(self.etc, ignore_errors=True)
+        shutil.rmtree(self.drop_ins, ignore_errors=True)
+        service.systemctl("daemon-reload")
 
     def remembered(self) -> dict[str, object]:
         entry = read_json(STATE).get(self.name)
@@ -168,6 +179,15 @@ def content(path: str) -> bytes | None:
             return file.read()
     except OSError:
         return None
+
+
+def _seal(path: str) -> tuple[bytes | None, int, int]:
+    """What must be equal of a staged file and the one in place: content, mode, owner."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None, 0, 0
+    return content(path), info.st_mode, info.st_uid
 
 
 def essence(text: bytes | None) -> bytes | None:

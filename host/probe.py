@@ -226,6 +226,17 @@ def engines(_: object) -> list[str]:
     return [line.split()[0] for line in text.splitlines()] if status == 0 else []
 
 
+def instances(var: str) -> list[str]:
+    """Names of engine instances that sparkwright made, whole or in parts, wherever it shows."""
+    names = {os.path.basename(path) for path in glob.glob("/opt/sparkwright/active/*")}
+    names |= {os.path.basename(path) for path in glob.glob(f"{var}/staged/*")}
+    units = {os.path.basename(path) for path in glob.glob("/etc/systemd/system/vllm@?*.service.d")}
+    units |= {os.path.basename(path) for path in glob.glob("/etc/systemd/system/*/vllm@?*.service")}
+    units |= set(engines(None))
+    names |= {re.sub(r"^vllm@|\.service(\.d)?$", "", unit) for unit in units}
+    return sorted(name for name in names if not name.endswith(".new"))
+
+
 def files(wanted: list[str]) -> dict[str, object]:
     """SHA-256, mode and owner of files; for a folder its mode and owner; null when missing."""
     return {path: _file(path) for path in wanted}
@@ -297,6 +308,7 @@ SECTIONS = {
         models,
         sizes,
         engines,
+        instances,
         files,
         packages,
         user,

@@ -13,6 +13,7 @@ next run tries again.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -49,4 +50,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # Two controllers at once: one after the other, or both would write the same file beside.
+    with open("/run/lock/sparkwright-receive", "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        try:
+            main()
+        except OSError as error:
+            sys.exit(str(error))

@@ -9,6 +9,7 @@ never changed.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import time
 
 from common import (
     OPT,
+    VAR,
     CommandFailedError,
     Refusal,
     discard,
@@ -52,7 +54,7 @@ print(json.dumps(answer))
 def build(request: dict[str, object]) -> None:
     path = f"{RELEASES}/{request['id']}"
     with lock(f"release-{request['id']}", "building this release"):
-        if os.path.exists(f"{path}/.complete"):
+        if os.path.exists(f"{path}/.complete") and os.access(f"{path}/bin/vllm", os.X_OK):
             return
         started = time.monotonic()
         say(f"   0 s  building {request['id']} ({NORMAL})")
@@ -129,7 +131,10 @@ def _ask(path: str, request: dict[str, object]) -> dict[str, str | None]:
 
 
 def prune(keep: list[str]) -> None:
-    """Remove releases, whole or half built, that are not named in `keep`."""
+    """Remove releases, whole or half built, that neither `keep` nor a staged instance names."""
+    for file in glob.glob(f"{VAR}/staged/*/release"):
+        with open(file) as staged:
+            keep = [*keep, staged.read().strip()]
     for entry in sorted(os.listdir(RELEASES)):
         name = entry.removesuffix(".txt")
         if name in keep:

@@ -66,9 +66,8 @@ def remove_others(plan: HostPlan) -> Iterator[FunctionCommand]:
 
     + plan: what the host is to serve
     """
-    seen = observed(listing=[paths.ETC, paths.STAGED])["listing"]
-    there = {name.rstrip("/") for names in seen.values() for name in names if name.endswith("/")}
-    for name in sorted(there - {i.name for i in plan.instances}):
+    there = observed(instances=paths.VAR)["instances"]
+    for name in sorted(set(there) - {i.name for i in plan.instances}):
         yield shown("python3", _PROGRAM, "remove", name)
 
 

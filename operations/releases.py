@@ -22,9 +22,10 @@ def build(plan: HostPlan) -> Iterator[FunctionCommand]:
     + plan: what the host is to serve
     """
     stamps = [f"{release.path}/.complete" for release in plan.releases]
-    there = observed(stamps=stamps)["stamps"]
-    for release, stamp in zip(plan.releases, stamps, strict=True):
-        if there.get(stamp) is None:
+    programs = [f"{release.path}/bin/vllm" for release in plan.releases]
+    seen = observed(stamps=stamps, files=programs)
+    for release, stamp, engine in zip(plan.releases, stamps, programs, strict=True):
+        if seen["stamps"].get(stamp) is None or not seen["files"].get(engine):
             settings = release.settings
             request = {
                 "id": release.id,
@@ -50,8 +51,9 @@ def prune(plan: HostPlan) -> Iterator[FunctionCommand]:
         state = {}
     keep = {release.id for release in plan.releases}
     keep |= {target.rsplit("/", 1)[-1] for target in seen["links"].values()}
-    for entry in state.values():
-        keep |= {str(entry.get("release")), str(entry.get("previous_release"))}
+    for entry in state.values() if isinstance(state, dict) else ():
+        if isinstance(entry, dict):
+            keep |= {str(entry.get("release")), str(entry.get("previous_release"))}
     names = {name.rstrip("/") for name in seen["listing"][paths.RELEASES]}
     if {name.removesuffix(".txt") for name in names} - keep:
         yield shown("python3", _PROGRAM, "prune", *sorted(keep))

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
+_LOST = (
+    "the connection was lost; unless the host went down, what runs there goes on. Run the deploy "
+    "again: it waits for it and continues"
+)
+
 
 class NoAnswerError(Exception):
     """The host did not say what was asked; what it holds is unknown."""
@@ -53,6 +58,8 @@ def fact(kind: type[Observed | Instances], **arguments: Any) -> dict[str, Any]:
     """
     seen = host.get_fact(kind, _ignore_errors=True, **arguments)
     answer = cast("dict[str, Any]", seen or {})
+    if not answer and not _connected(host):
+        raise NoAnswerError(_LOST)
     if "unreadable" in answer:
         raise NoAnswerError(f"the probe's answer is no JSON: {answer['unreadable']!r}")
     return answer
@@ -118,11 +125,7 @@ def _shown(state: State, host: Host, words: tuple[str, ...], stdin: _Hidden) -> 
         **arguments,
     )
     if not done and not _connected(host):
-        echo(
-            f"{host.print_prefix}the connection was lost; what runs on the host goes on there. "
-            "Run the deploy again: it waits for it and continues",
-            err=True,
-        )
+        _say(host, _LOST)
     return bool(done)
 
 

@@ -66,7 +66,7 @@ def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Prob
     unknown = detail["type"] == "extra_forbidden"
     # A key written in the wrong place must not be repeated on the screen.
     secret = not location or location[0] in _NEVER_SHOWN
-    if unknown and re.search("key|token|secret|pass", location[-1].lower()):
+    if unknown and not isinstance(detail["input"], int | float | None):
         secret = True
     found = "" if secret else _shown(detail["input"])
     if unknown:
@@ -91,5 +91,5 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = re.sub(r"://[^/@\s]*@", "://***@", repr(value))
     return text if len(text) <= 80 else text[:77] + "..."

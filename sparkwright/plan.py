@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 T = TypeVar("T", bound=Setting)
 
 # What data files may set besides pyinfra's own: connectors' settings and global arguments.
+_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 _KEYS = ("profile", "release", "platform")
 _PYINFRA_KEYS = ("_", "ssh_", "fake_", "docker_", "local_", "vagrant_")
 
@@ -107,6 +109,8 @@ def build_plan(
         problems += _unknown_keys(f"group_data/{group}.py", data)
     known = {name for name, data in group_data.items() if "profile" in data}
     plans: dict[str, HostPlan] = {}
+    hosts = list(hosts)
+    problems += _same_machine(hosts)
     for raw in hosts:
         chosen = [group for group in dict.fromkeys(raw.groups) if group in known]
         problems += _unknown_keys(f"host {raw.name}", raw.own)
@@ -150,6 +154,10 @@ def _profiles(
         if "profile" not in data:
             continue
         where = f"group_data/{group}.py"
+        if not _NAME.fullmatch(group):
+            allowed = "it becomes part of a unit's name: 1 to 64 letters without accents, digits, _"
+            problems.append(Problem(where, "", repr(group), allowed))
+            continue
         written = data["profile"]
         if not isinstance(written, Mapping):
             problems.append(Problem(where, "profile", type(written).__name__, "write dict(...)"))
@@ -193,7 +201,7 @@ def _release(raw: RawHost, problems: list[Problem], root: Path) -> Release | Non
     file = root / settings.lock
     try:
         return Release(settings, file.read_text())
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         have = [f"releases/{f.name}" for f in (root / "releases").glob("vllm*.txt")]
         problems.append(
             Problem(
@@ -218,6 +226,21 @@ def _unknown_groups(
                 "group",
                 repr(group),
                 f"no such file group_data/{group}.py with a profile; {hint}",
+            )
+
+
+def _same_machine(hosts: Iterable[RawHost]) -> Iterable[Problem]:
+    """Two names for one machine would undo each other's work."""
+    seen: dict[tuple[str, object], str] = {}
+    for raw in hosts:
+        address = str(raw.data.get("ssh_hostname") or raw.name)
+        other = seen.setdefault((address, raw.data.get("ssh_port") or 22), raw.name)
+        if other != raw.name:
+            yield Problem(
+                f"host {raw.name}",
+                "ssh_hostname",
+                repr(address),
+                f"{other} is the same machine: write one host into both groups",
             )
 
 

@@ -234,7 +234,8 @@ def _managed(holder: dict[str, Any]) -> bool:
 
 def _disk(plan: HostPlan, seen: dict[str, Any]) -> Finding:
     """One figure when releases and weights share a file system, else the tighter one."""
-    needs: dict[str, float] = {paths.RELEASES: 0, paths.MODELS: 0}
+    # Configuration, caches and state need a little even when all else is there.
+    needs: dict[str, float] = {paths.RELEASES: 0.1 * GIB, paths.MODELS: 0.1 * GIB}
     for release in plan.releases:
         if seen["stamps"][f"{release.path}/.complete"] is None:
             needs[paths.RELEASES] += release.settings.disk_gib * GIB

@@ -6,6 +6,7 @@ reported at once and pyinfra can print them as JSON; these models read them.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from ipaddress import ip_address
 from pathlib import PurePosixPath
@@ -30,10 +31,20 @@ _OWN_OPTIONS = (
     *("config", "uds", "ssl-keyfile", "ssl-certfile", "root-path", "headless"),
     *("nnodes", "node-rank", "master-addr", "master-port", "download-dir"),
 )
+_SECRET_ENDINGS = ("-token", "-secret", "-password")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Options of vLLM that a profile's field of another name sets.
 _RENAMED = {"served-model-name": "served_names", "shutdown-timeout": "shutdown_timeout_s"}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(entry) for entry in value)
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 class Setting(BaseModel):
@@ -97,10 +108,11 @@ class ModelProfile(Setting):
     ready_timeout_s: int = Field(
         3600,
         ge=30,
+        le=86400,
         description="longest start; vLLM's own 600 s is too short for a cold GB10",
     )
     shutdown_timeout_s: int = Field(
-        60, ge=1, description="time that running requests get to finish; 0 hangs vLLM"
+        60, ge=1, le=3600, description="time that running requests get to finish; 0 hangs vLLM"
     )
     expects: Expects = Expects(
         tokens_per_s=None, cold_start_s=None, warm_start_s=None, weights_gib=None
@@ -110,6 +122,9 @@ class ModelProfile(Setting):
     @classmethod
     def _model_is_path_or_id(cls, value: str) -> str:
         path = value.rstrip("/").startswith("/") and ".." not in PurePosixPath(value).parts
+        if path:
+            value = posixpath.normpath("/" + value.lstrip("/"))
+            path = value.isprintable()
         if not path and not _HUB_ID.fullmatch(value):
             raise ValueError("write a Hugging Face id (org/name) or an absolute path on the host")
         if value.startswith(_HIDDEN_FOLDERS):
@@ -123,7 +138,7 @@ class ModelProfile(Setting):
     @classmethod
     def _host_is_an_address(cls, value: str) -> str:
         try:
-            ip_address(value)
+            ip_address(value if "%" not in value else "")
         except ValueError:
             if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value):
                 raise ValueError(
@@ -145,6 +160,21 @@ class ModelProfile(Setting):
                 raise ValueError(f"{name} is set by sparkwright, for paths of its own: remove it")
         return value
 
+    @field_validator("extra_args", "speculative_config")
+    @classmethod
+    def _values_are_plain(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if not _is_plain(value):
+            raise ValueError("write numbers, texts, True, False, None, lists and dicts of these")
+        return value
+
+    @field_validator("served_names")
+    @classmethod
+    def _names_are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not name or not name.isprintable() or name.startswith("-") or name != name.strip():
+                raise ValueError(f"{name!r} is no name for a model")
+        return value
+
     @field_validator("extra_args")
     @classmethod
     def _extra_args_are_long_names(cls, value: dict[str, Any]) -> dict[str, Any]:
@@ -153,6 +183,10 @@ class ModelProfile(Setting):
                 raise ValueError(f"{name!r}: write the long name without dashes in front, max-...")
             if name == "api-key":
                 raise ValueError("a key on the command line shows in `ps`: use the field api_key")
+            if name.endswith(_SECRET_ENDINGS):
+                raise ValueError(
+                    f"{name!r} would show a secret: HF_TOKEN where you deploy, api_key"
+                )
             if name in _OWN_OPTIONS:
                 raise ValueError(f"{name!r} would take the server out of sparkwright's hands")
             field = _RENAMED.get(name, name.replace("-", "_"))
@@ -230,6 +264,14 @@ class EngineRelease(Setting):
     disk_gib: float = Field(
         16, gt=0, description="free disk for download and venv (field notes: 4 + 12 GiB)"
     )
+
+    @field_validator("packages")
+    @classmethod
+    def _packages_are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _PACKAGE.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a Debian package")
+        return value
 
 
 class Platform(Setting):

@@ -31,8 +31,9 @@ def _probe(**platform):
     seen = json.loads(Path("tests/fixtures/host/probe-healthy.json").read_text())
     seen["platform"] |= {"time": time.time(), **platform}
     seen["stamps"] = dict.fromkeys(request(_plan)["stamps"])
-    listing = dict.fromkeys([paths.RELEASES, paths.ETC, paths.STAGED], [])
-    return seen | dict(packages=[], user=True, files={}, listing=listing, links={})
+    listing = {paths.RELEASES: []}
+    seen |= {"packages": [], "user": True, "files": {}, "instances": []}
+    return seen | {"listing": listing, "links": {}}
 
 
 def _fake(name, answer, **data):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -139,7 +141,7 @@ class Spark:
                     monkeypatch.setattr(module, name, str(folder))
         monkeypatch.setattr(instance, "STATE", str(self.var / "state.json"))
         monkeypatch.setattr(instance, "UNITS", str(self.units))
-        monkeypatch.setattr(instance.shutil, "chown", lambda *_: None)
+        monkeypatch.setattr(instance, "ENGINE_USER", pwd.getpwuid(os.getuid()).pw_name)
         self.verified: list[str] = []
         self.verify = Instance.verify
         monkeypatch.setattr(Instance, "verify", lambda one: self.verified.append(one.name))

@@ -77,8 +77,8 @@ def test_budgets_must_fit_together() -> None:
     }
     text = said("big", "other", group_data=data)
     assert (
-        "host spark-1: gpu_memory_utilization = 1.10 in all: big, other may take 0.93 of the "
-        "memory at most, so that 8 GiB are left for the OS"
+        "host spark-1: gpu_memory_utilization = 1.10 in all: big 0.6, other 0.5: lower it to 0.93 "
+        "of the memory at most, so that 8 GiB are left for the OS"
     ) in text
 
 
@@ -104,7 +104,8 @@ def test_one_budget_must_leave_the_os_its_share(
         assert plan("big", group_data=data, platform=platform).instances
     else:
         text = said("big", group_data=data, platform=platform)
-        assert f"{budget or 0.92:.2f} in all: big may take {allowed} of the memory" in text
+        assert f"{budget or 0.92:.2f} in all: big {budget or 0.92:g}" in text
+        assert f": lower it to {allowed} of the memory at most" in text
 
 
 def test_budgets_that_fill_what_is_allowed_exactly() -> None:

@@ -16,7 +16,8 @@ import release as program
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(program, "OPT", str(tmp_path))
     monkeypatch.setattr(program, "RELEASES", str(tmp_path / "releases"))
-    monkeypatch.setattr(common, "VAR", str(tmp_path / "var"))
+    for module in (common, program):
+        monkeypatch.setattr(module, "VAR", str(tmp_path / "var"))
     (tmp_path / "releases").mkdir()
     (tmp_path / "releases/r1.txt").write_text("vllm==0.27.1 \\\n    --hash=sha256:00\n")
     return tmp_path
@@ -122,6 +123,7 @@ def test_a_complete_release_is_not_touched(
 ) -> None:
     path = built(home)
     (path / ".complete").write_text("{}")
+    (path / "bin/vllm").touch(0o755)
     monkeypatch.setattr(program, "_install", lambda *_: pytest.fail("it was built again"))
     program.build(dict(REQUEST))
     assert capsys.readouterr().out == ""

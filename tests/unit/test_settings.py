@@ -98,8 +98,8 @@ BAD_PROFILES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"max_model_length": 9}, "max_model_length", "9", "did you mean 'max_model_len'?"),
     ({"xyzzy": 1}, "xyzzy", "1", "no such field; known: api_key, "),
     ({"revision": COMMIT}, "", "", "belongs to a Hugging Face id"),
-    ({"model": "org/name"}, "", "", "revision of org/name is None: pin the commit"),
-    ({"model": "org/name", "revision": "main"}, "", "", "is 'main': pin the commit"),
+    ({"model": "org/name"}, "", "", "pin the commit of org/name"),
+    ({"model": "org/name", "revision": "main"}, "", "", "pin the commit of org/name"),
     ({"model": "org/name", "revision": COMMIT[:7]}, "", "", "40 hex digits"),
 ]
 
@@ -216,7 +216,7 @@ BAD_HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"release": {**LOCK, "disk_gib": 0}}, "release: disk_gib = 0: input should be greater than"),
     ({"release": {**LOCK, "find_links": "/a"}}, "release: find_links = '/a': input should be a"),
     ({"release": {**LOCK, "packages": 1}}, "release: packages = 1: input should be a valid tuple"),
-    ({"release": {**LOCK, "lok": "a"}}, "release: lok = 'a': no such field; did you mean 'lock'?"),
+    ({"release": {**LOCK, "lok": "a"}}, "release: lok: no such field; did you mean 'lock'?"),
     ({"platform": "spark"}, "platform = 'spark': write platform = dict(...)"),
     ({"platform": {"architecture": "arm64"}}, "architecture = 'arm64': allowed: aarch64, x86_64"),
     ({"platform": {"dgx_os": "perhaps"}}, "dgx_os = 'perhaps': input should be a valid boolean"),
@@ -224,7 +224,7 @@ BAD_HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"platform": {"cuda_major": 13.2}}, "cuda_major = 13.2: input should be a valid integer"),
     ({"platform": {"memory_gib": -1}}, "memory_gib = -1: input should be greater than 0"),
     ({"platform": {"os_reserve_gib": -1}}, "os_reserve_gib = -1: input should be greater than or"),
-    ({"platform": {"gpus": "x"}}, "gpus = 'x': no such field; did you mean 'gpu'?"),
+    ({"platform": {"gpus": "x"}}, "gpus: no such field; did you mean 'gpu'?"),
 ]
 
 
