@@ -65,7 +65,9 @@ def test_unit_and_files(first: Run, real: Spark) -> None:
     compiled = real.sh(f"find {release}/lib -path '*/vllm/*' -name '*.pyc' | wc -l")
     assert int(compiled) >= 0.9 * int(modules), "bytecode is compiled at install"
     stamp = json.loads(real.sh(f"cat {release}/.complete"))
-    assert stamp["vllm"] == "0.32.0+cpu" and stamp["cuda"] is None
+    assert stamp["vllm"] == "0.32.0+cpu"
+    # The index's torch is a CUDA build, the local one is for the CPU; the stamp tells them apart.
+    assert (stamp["cuda"] is None) == stamp["torch"].endswith("+cpu")
     assert real.sh("stat -c '%a %U' /var/lib/sparkwright/staged") == "700 root"
 
 
