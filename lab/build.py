@@ -89,7 +89,8 @@ def _base() -> str:
             "Install it: apt-get install mmdebstrap",
             status=2,
         )
-    say(f"Making a base image of {suite} from {mirror}: two to four minutes, once per machine")
+    source = mirror or "the usual mirror"
+    say(f"Making a base image of {suite} from {source}: two to four minutes, once per machine")
     with tempfile.TemporaryDirectory() as folder:
         archive = f"{folder}/base.tar"
         # Ubuntu keeps python3-venv in universe, and leaves apt out of a minimal system.
@@ -98,7 +99,7 @@ def _base() -> str:
         command.append(f"--include=apt,{packages}")
         environment = {**os.environ, "TMPDIR": "/tmp"}
         made = subprocess.run(
-            [*as_root(command), suite, archive, mirror],
+            [*as_root(command), suite, archive, *([mirror] if mirror else [])],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -106,7 +107,7 @@ def _base() -> str:
         )
         if made.returncode:
             raise LabError(
-                f"mmdebstrap could not make a {suite} from {mirror}:\n{made.stderr[-1500:]}"
+                f"mmdebstrap could not make a {suite} from {source}:\n{made.stderr[-1500:]}"
                 "Check that the mirror can be reached: apt-get update"
             )
         run(as_root(["chmod", "644", archive]))
@@ -114,22 +115,18 @@ def _base() -> str:
     return tag
 
 
-def _distribution() -> tuple[str, str]:
+def _distribution() -> tuple[str, str | None]:
     """Return suite and mirror: Ubuntu 24.04 on Ubuntu (whose keyring has no Debian keys), else
-    Debian 12."""
+    Debian 12. None: the mirror that mmdebstrap takes by itself."""
     release = Path("/etc/os-release").read_text()
     ubuntu = re.search(r"^ID=ubuntu$", release, re.MULTILINE) is not None
-    suite, mirror = ("noble", "http://archive.ubuntu.com/ubuntu")
-    if platform.machine() != "x86_64":
-        mirror = "http://ports.ubuntu.com/ubuntu-ports"
-    if not ubuntu:
-        suite, mirror = ("bookworm", "http://deb.debian.org/debian")
+    suite = "noble" if ubuntu else "bookworm"
+    name = ("ubuntu" if platform.machine() == "x86_64" else "ubuntu-ports") if ubuntu else "debian"
     # This machine's own mirror, told from third parties' (download.docker.com/linux/debian).
-    name = mirror.rsplit("/", 1)[1]
     pattern = re.compile(rf"^(?:deb\s.*?|URIs:\s*)(https?://[^/\s]+/{name})/?\s", re.MULTILINE)
     sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     for path in sources:
         own = pattern.search(path.read_text(errors="replace")) if path.is_file() else None
         if own:
             return suite, own[1]
-    return suite, mirror
+    return suite, None
