@@ -92,9 +92,7 @@ def _serve(instance: Instance) -> str:
     try:
         if unit.active == "active":
             try:
-                proof = _proof(instance, server)
-                instance.remember(status="serving", reason=None, at=time.time())
-                return proof
+                return _proof(instance, server)
             except Refusal as refusal:
                 say(f"      {refusal}; it is started anew")
                 _stop(instance, unit)
@@ -102,19 +100,20 @@ def _serve(instance: Instance) -> str:
         if unit.down:
             _start(instance)
         _follow(instance, unit)
-        proof = _proof(instance, server)
+        return _proof(instance, server)
     except Refusal as refusal:
         # Stopped rather than looping.
         _stop(instance, service.show(instance.unit))
         instance.remember(status="failed", reason=str(refusal), at=time.time())
         raise
-    instance.remember(status="serving", reason=None, at=time.time())
-    return proof
 
 
 def _proof(instance: Instance, server: service.Endpoint) -> str:
+    """Make the instance generate, and note that it serves."""
     with heartbeat(f"waiting for a generation of {instance.name}"):
-        return service.prove(instance.unit, server)
+        proof = service.prove(instance.unit, server)
+    instance.remember(status="serving", reason=None, at=time.time())
+    return proof
 
 
 def _start(instance: Instance) -> None:

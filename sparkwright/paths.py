@@ -17,7 +17,7 @@ STAGED = f"{VAR}/staged"
 STATE = f"{VAR}/state.json"
 
 DOWNLOADS = "/var/cache/sparkwright"
-"""Download caches of uv, pip and apt: may be deleted at any time."""
+"""Download caches of uv and pip: may be deleted at any time."""
 
 CUDA_HOME = "/usr/local/cuda"
 USER = "vllm"
