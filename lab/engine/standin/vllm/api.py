@@ -165,9 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
                 {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
             )
             self._send(200, {**head, "choices": [choice | {"stop_reason": None}], "usage": usage})
-        state.count(
-            prompt_tokens=prompt_tokens, generated_tokens=usage["completion_tokens"], finished=1
-        )
+        state.count(prompt_tokens=prompt_tokens, finished=1)
 
     def _tokens(self, limit: int, mode: str) -> Iterator[str]:
         """Give tokens one by one, at the pace and of the kind that the environment says."""
@@ -178,6 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
             if self.server.state.dead or self.server.state.aborted:
                 self._wait_for_client()
             text = {"empty": "", "garbage": "!"}.get(mode)
+            # One by one as vLLM does, so that the count is right before the answer is sent.
+            self.server.state.count(generated_tokens=1)
             yield _WORDS[number % len(_WORDS)] + " " if text is None else text
 
     def _wait_for_client(self) -> None:
