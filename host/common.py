@@ -42,8 +42,14 @@ _HELD: list[int] = []
 what it started still writes."""
 
 
+_spoken = time.monotonic()
+"""When something was last said; a row of short silent steps must not add up to a long silence."""
+
+
 def say(text: str) -> None:
     """Print a line at once. A controller that went away does not stop what is being done."""
+    global _spoken
+    _spoken = time.monotonic()
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -101,7 +107,6 @@ def run_long(
         pass_fds=_HELD,
     )
     lines: list[str] = []
-    spoken = [time.monotonic()]
 
     def relay() -> None:
         assert process.stdout is not None
@@ -114,18 +119,16 @@ def run_long(
                 hidden = hide is not None and line.lstrip().startswith(hide)
                 if line and show and not hidden:
                     say(f"      {line}")
-                    spoken[0] = time.monotonic()
 
     reader = threading.Thread(target=relay, daemon=True)
     reader.start()
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1)
-        if process.returncode is None and time.monotonic() - spoken[0] >= HEARTBEAT_S:
+        if process.returncode is None and time.monotonic() - _spoken >= HEARTBEAT_S:
             written = (before - shutil.disk_usage(grows).free) / 1e9 if grows else 0
             size = f", {written:.1f} GB written, downloads included" if written > 0.05 else ""
             say(f"{time.monotonic() - started:4.0f} s  {what}{size}")
-            spoken[0] = time.monotonic()
     reader.join(timeout=5)
     if process.returncode:
         raise CommandFailedError(f"{what} failed with status {process.returncode}", lines)
@@ -138,8 +141,9 @@ def heartbeat(what: str) -> Iterator[None]:
     done, started = threading.Event(), time.monotonic()
 
     def beat() -> None:
-        while not done.wait(HEARTBEAT_S):
-            say(f"{time.monotonic() - started:4.0f} s  {what}")
+        while not done.wait(max(0.01, _spoken + HEARTBEAT_S - time.monotonic())):
+            if time.monotonic() - _spoken >= HEARTBEAT_S:
+                say(f"{time.monotonic() - started:4.0f} s  {what}")
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
