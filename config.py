@@ -1,8 +1,8 @@
 """Read by pyinfra before anything else: mistakes that it would not explain by itself."""
 
 from operations.connection import explain_failures, refuse_empty_runs
-from sparkwright.plan import check_syntax
+from operations.reading import explain_mistakes
 
-check_syntax()
+explain_mistakes()
 explain_failures()
 refuse_empty_runs()

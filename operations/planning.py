@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from pyinfra import host, inventory, state
+from pyinfra import host, inventory, logger, state
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.inventory import Inventory
 from pyinfra_cli.exceptions import CliError
 
-from sparkwright.errors import PlanError
-from sparkwright.plan import HostPlan, RawHost, build_plan
+from sparkwright import checks
+from sparkwright.errors import PlanError, together
+from sparkwright.plan import HostPlan, Plan, RawHost, make_plan
 
 
 class InventoryError(CliError, PyinfraError):
@@ -21,33 +24,32 @@ class InventoryError(CliError, PyinfraError):
 
 def host_plan() -> HostPlan:
     """The plan of the host at hand. Raises InventoryError with every problem of the inventory."""
-    outcome = _plan()
-    if isinstance(outcome, str):
-        raise InventoryError(outcome)
-    return outcome[host.name]
+    plan = _plan()
+    if plan.problems:
+        raise InventoryError(str(PlanError(plan.problems)))
+    return plan.hosts[host.name]
 
 
 @cache
-def _plan() -> dict[str, HostPlan] | str:
+def _plan() -> Plan:
+    plan = plan_inventory(inventory, sys.argv)
+    for warning in together(plan.warnings) if not plan.problems else ():
+        logger.warning(str(warning))
+    chosen = {entry.name for entry in inventory if state.is_host_in_limit(entry)}
+    return Plan(plan.hosts, (*plan.problems, *checks.halved_pairs(plan, chosen)), plan.warnings)
+
+
+def plan_inventory(whole: Inventory, words: Iterable[str]) -> Plan:
+    """The plan of an inventory as pyinfra merged it.
+
+    words: the command, from which the name of the inventory file is known: pyinfra makes a group
+    of that name, which must be told from a misspelt one.
+    """
+    plain = {"all"} | {Path(word).stem for word in words if word.endswith(".py")}
+    plain |= {name for name in whole.groups if name.startswith("@")}
+    plain |= {name for name, data in whole.group_data.items() if data}
     hosts = [
         RawHost(entry.name, tuple(entry.groups), entry.data.dict(), dict(entry.host_data))
-        for entry in inventory
-        if state.is_host_in_limit(entry)
+        for entry in whole
     ]
-    try:
-        return build_plan(
-            hosts,
-            dict(inventory.group_data),
-            ignored_groups=_plain_groups(),
-            environment=os.environ,
-        )
-    except PlanError as error:
-        return str(error)
-
-
-def _plain_groups() -> set[str]:
-    """Groups that choose no profile: all, the inventory file's own, and those with data."""
-    # pyinfra names a group like the inventory file; it is told from a misspelt one by the command.
-    plain = {"all"} | {Path(word).stem for word in sys.argv if word.endswith(".py")}
-    plain |= {name for name in inventory.groups if name.startswith("@")}
-    return plain | {name for name, data in inventory.group_data.items() if data}
+    return make_plan(hosts, dict(whole.group_data), ignored_groups=plain, environment=os.environ)

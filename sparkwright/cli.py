@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import sys
+
+# Imported when asked for: each brings what the others don't need (Docker's, pyinfra's, uv's).
+_COMMANDS = {
+    "plan": ("operations.plan_command", "check an inventory, show who serves what; asks no host"),
+    "lock": ("sparkwright.lock", "lock a vLLM release with hashes for Sparks"),
+    "lab": ("lab.cli", "simulated Sparks on this machine"),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``sparkwright`` with ``argv`` (default: the process's own) and return its exit status."""
-    parser = argparse.ArgumentParser(prog="sparkwright", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    lab = commands.add_parser("lab", help="simulated Sparks on this machine", add_help=False)
-    lab.add_argument("arguments", nargs=argparse.REMAINDER)
-    arguments = sys.argv[1:] if argv is None else argv
-    if arguments[:1] == ["lab"]:
-        # Handed over unparsed: argparse would take the options of a remainder for its own.
-        from lab.cli import main as lab_main
-
-        return lab_main(arguments[1:])
-    parser.parse_args(arguments)
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or [""]
+    if name in _COMMANDS:
+        module = importlib.import_module(_COMMANDS[name][0])
+        status: int = module.main(arguments)
+        return status
+    lines = [f"  {command:6} {what}" for command, (_, what) in _COMMANDS.items()]
+    usage = "\n".join(["usage: sparkwright COMMAND ...", "", *lines])
+    if name in ("-h", "--help"):
+        print(usage)
+        return 0
+    found = f"sparkwright: no such command: {name!r}\n" if name else ""
+    print(f"{found}{usage}", file=sys.stderr)
     return 2
 
 

@@ -5,11 +5,13 @@ Another engine (SGLang, say) would be a second module with these functions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from sparkwright import paths
+from sparkwright.errors import Problem
 from sparkwright.settings import ModelProfile
 
 # Words of guides that `vllm serve --quantization` refuses (0.26 to 0.33 were tried): a
@@ -77,6 +79,13 @@ def serve_options(profile: ModelProfile, model: str) -> dict[str, Any]:
         options["enable-auto-tool-choice"] = True
     options["shutdown-timeout"] = profile.shutdown_timeout_s
     return options | profile.extra_args
+
+
+def check(
+    where: str, profile: ModelProfile, config: Mapping[str, Any] | None, version: str | None
+) -> tuple[list[Problem], list[Problem]]:
+    """Problems and warnings about a profile's options in one version of vLLM."""
+    return [], []
 
 
 def serve_yaml(profile: ModelProfile, model: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -37,10 +37,33 @@ class PlanError(Exception):
     """Every problem of an inventory at once; nothing has been done on any host."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = sorted(set(problems), key=lambda p: (p.where, p.field, p.found))
+        self.problems = together(problems)
         count = len(self.problems)
         head = f"{count} problem{'s' if count != 1 else ''} in the inventory, nothing was changed:"
         super().__init__("\n".join([head, *(f"  {p}" for p in self.problems)]))
+
+
+def together(problems: Iterable[Problem]) -> list[Problem]:
+    """Sorted, each once; what several hosts have in common is said once for all of them."""
+    places: dict[Problem, list[str]] = {}
+    for problem in sorted(set(problems), key=lambda p: (p.where, p.field, p.found)):
+        name = problem.where.removeprefix("host ").split(":")[0]
+        if problem.where.startswith("host "):
+            problem = replace(problem, where=problem.where.replace(name, "", 1))
+        places.setdefault(problem, []).append(name)
+    return sorted(
+        (replace(p, where=_hosts(p.where, names)) for p, names in places.items()),
+        key=lambda p: (p.where, p.field, p.found),
+    )
+
+
+def _hosts(where: str, names: list[str]) -> str:
+    """`where` with the names put back: `host a: release`, or `hosts a, b and 6 more: release`."""
+    if not where.startswith("host "):
+        return where
+    rest = where.removeprefix("host ")
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}{rest}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

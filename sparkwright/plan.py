@@ -6,24 +6,24 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sparkwright import paths
+from sparkwright import budget, checks, engine, paths
+from sparkwright.contradictions import contradictions
 from sparkwright.errors import PlanError, Problem, nearest, problems_of
+from sparkwright.pairs import Member, Pair, find_pairs
 from sparkwright.settings import EngineRelease, ModelProfile, Platform, Setting
 
 ROOT = Path(__file__).resolve().parent.parent
 
 T = TypeVar("T", bound=Setting)
 
-# What data files may set besides pyinfra's own: connectors' settings and global arguments.
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
-_KEYS = ("profile", "release", "platform")
-_PYINFRA_KEYS = ("_", "ssh_", "fake_", "docker_", "local_", "vagrant_")
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,37 @@ class Release:
 
     settings: EngineRelease
     lock_text: str = field(repr=False)
+    """Content of the lock; of a floating or nightly release, its requirement file."""
 
     @property
     def id(self) -> str:
         """Names the folder on the host: another lock or another Python is another release."""
         made_of = f"{self.settings.python} {self.settings.cuda}\n{self.lock_text}"
         digest = hashlib.sha256(made_of.encode()).hexdigest()
-        return f"{Path(self.settings.lock).stem}-{digest[:10]}"
+        kind = "vllm-nightly" if self.settings.nightly else "vllm-floating"
+        name = kind if self.settings.lock is None else Path(self.settings.lock).stem
+        return f"{name}-{digest[:10]}"
 
     @property
     def path(self) -> str:
         return f"{paths.RELEASES}/{self.id}"
+
+    @property
+    def engine_version(self) -> str | None:
+        """The vLLM in it, without a local part such as `+cpu`; None when only the host can say."""
+        return version_in(self.lock_text)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether another host, or a later day, gets the same: hashes decide every file of it."""
+        return self.settings.lock is not None
+
+
+def version_in(lock_text: str) -> str | None:
+    """The version of vLLM that a lock names, without a local part."""
+    pin = r"^vllm(?:-cpu)?(?:\[[^\]]*\])?==(\d[\w.]*)(?=[\s;,+\\]|$)"
+    found = re.search(pin, lock_text, re.M)
+    return found[1] if found else None
 
 
 @dataclass(frozen=True)
@@ -65,6 +85,10 @@ class Instance:
     release: Release
     after: str | None
     """The instance of the same host that starts before this one: one engine start at a time."""
+    config: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The model's config.json as far as it is known here: the file itself, or the profile's."""
+    pair: Pair | None = None
+    rank: int = 0
 
     @property
     def model_path(self) -> str:
@@ -88,6 +112,18 @@ class HostPlan:
         return tuple({i.release.id: i.release for i in self.instances}.values())
 
 
+@dataclass(frozen=True)
+class Plan:
+    """All hosts of an inventory, and everything that is wrong or doubtful about it.
+
+    hosts: those that could be planned, in inventory order; with problems, nothing is deployed.
+    """
+
+    hosts: Mapping[str, HostPlan]
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
 def build_plan(
     hosts: Iterable[RawHost],
     group_data: Mapping[str, Mapping[str, Any]],
@@ -95,210 +131,174 @@ def build_plan(
     environment: Mapping[str, str] = MappingProxyType({}),
     root: Path = ROOT,
 ) -> dict[str, HostPlan]:
-    """Check the whole inventory and plan every host of it.
+    """The plan of each host. Arguments as for `make_plan`; raises PlanError with every problem."""
+    plan = make_plan(hosts, group_data, ignored_groups, environment, root)
+    if plan.problems:
+        raise PlanError(plan.problems)
+    return dict(plan.hosts)
+
+
+def make_plan(
+    hosts: Iterable[RawHost],
+    group_data: Mapping[str, Mapping[str, Any]],
+    ignored_groups: Iterable[str] = ("all",),
+    environment: Mapping[str, str] = MappingProxyType({}),
+    root: Path = ROOT,
+) -> Plan:
+    """Check the whole inventory and plan every host of it. Reads files, asks no network.
 
     group_data: for each group that has a file in group_data/, what the file defines.
     ignored_groups: groups that choose nothing (`all`, the inventory file's own).
-    environment: variables of the controller, which API keys may come from.
+    environment: variables of the controller: API keys, and where Hugging Face's cache is.
     root: folder that lock files are relative to.
-    Raises PlanError with every problem found.
     """
-    problems: list[Problem] = []
-    profiles = _profiles(group_data, problems)
-    for group, data in group_data.items():
-        problems += _unknown_keys(f"group_data/{group}.py", data)
-    known = {name for name, data in group_data.items() if "profile" in data}
-    plans: dict[str, HostPlan] = {}
+    planner = _Planner(group_data, environment, root)
     hosts = list(hosts)
-    problems += _same_machine(hosts)
-    for raw in hosts:
-        chosen = [group for group in dict.fromkeys(raw.groups) if group in known]
-        problems += _unknown_keys(f"host {raw.name}", raw.own)
-        others = set(raw.groups) - known - set(ignored_groups)
-        problems += _unknown_groups(raw, others, known, bool(chosen))
-        platform = _read(raw, "platform", Platform, problems, required=False)
-        release = _release(raw, problems, root) if chosen else None
-        if platform is None or (chosen and release is None):
-            continue
-        usable = [group for group in chosen if group in profiles]
-        problems += _clashes(raw, platform, {group: profiles[group] for group in usable})
-        for group in usable:
-            problems += _missing_key(group, profiles[group], environment)
-        instances: list[Instance] = []
-        for group in usable:
-            assert release is not None  # chosen is not empty here
-            before = instances[-1].name if instances else None
-            instances.append(Instance(group, profiles[group], release, before))
-        plans[raw.name] = HostPlan(raw.name, platform, tuple(instances))
-    if problems:
-        raise PlanError(problems)
-    return plans
+    planner.problems += checks.same_machine(hosts)
+    chosen = {raw.name: planner.choice(raw, set(ignored_groups)) for raw in hosts}
+    sizes = {name: profile.tensor_parallel_size for name, profile in planner.profiles.items()}
+    members = (Member(raw.name, raw.data.get("pair"), chosen[raw.name]) for raw in hosts)
+    pairs, incomplete = find_pairs(members, sizes)
+    planner.problems += incomplete
+    plans = {raw.name: planner.host(raw, chosen[raw.name], pairs) for raw in hosts}
+    planned = {name: plan for name, plan in plans.items() if plan}
+    planner.problems += checks.unequal_pairs(planned)
+    return Plan(planned, tuple(planner.problems), tuple(planner.warnings))
 
 
-def check_syntax(root: Path = ROOT) -> None:
-    """End with a message when a data file is no Python; pyinfra would call it an internal error."""
-    for file in sorted((root / "group_data").glob("*.py")):
-        try:
-            compile(file.read_text(), str(file), "exec")
-        except (SyntaxError, UnicodeDecodeError) as error:
-            line = f" line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            reason = error.msg if isinstance(error, SyntaxError) else "it is no UTF-8 text"
-            raise SystemExit(f"group_data/{file.name}{line}: {reason}; nothing was done") from None
+class _Planner:
+    """What the hosts of one inventory share while they are planned."""
 
+    def __init__(
+        self,
+        group_data: Mapping[str, Mapping[str, Any]],
+        environment: Mapping[str, str],
+        root: Path,
+    ) -> None:
+        self.environment, self.root = environment, root
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self.profiles: dict[str, ModelProfile] = {}
+        self.known = {group for group, data in group_data.items() if "profile" in data}
+        self.texts: dict[Path, str] = {}
+        self.releases: dict[EngineRelease, Release] = {}
+        self.checked: set[tuple[str, str]] = set()
+        self.configs: dict[str, Mapping[str, Any] | None] = {}
+        for group, data in group_data.items():
+            where = f"group_data/{group}.py"
+            self.problems += checks.unknown_keys(where, data)
+            if "profile" in data:
+                self._profile(where, group, data["profile"])
 
-def _profiles(
-    group_data: Mapping[str, Mapping[str, Any]], problems: list[Problem]
-) -> dict[str, ModelProfile]:
-    profiles: dict[str, ModelProfile] = {}
-    for group, data in group_data.items():
-        if "profile" not in data:
-            continue
-        where = f"group_data/{group}.py"
+    @cached_property
+    def locks(self) -> Mapping[str, str | None]:
+        """For each lock file of the project the version of vLLM in it."""
+        files = sorted((self.root / "releases").glob("vllm*.txt"))
+        return {f"releases/{file.name}": version_in(self._text(file)) for file in files}
+
+    def _text(self, file: Path) -> str:
+        if file not in self.texts:
+            self.texts[file] = file.read_text()
+        return self.texts[file]
+
+    def _profile(self, where: str, group: str, written: object) -> None:
         if not _NAME.fullmatch(group):
             allowed = "it becomes part of a unit's name: 1 to 64 letters without accents, digits, _"
-            problems.append(Problem(where, "", repr(group), allowed))
-            continue
-        written = data["profile"]
+            self.problems.append(Problem(where, "", repr(group), allowed))
+        elif not isinstance(written, Mapping):
+            self.problems.append(
+                Problem(where, "profile", type(written).__name__, "write dict(...)")
+            )
+        else:
+            try:
+                self.profiles[group] = ModelProfile.model_validate(dict(written))
+            except ValidationError as error:
+                self.problems += problems_of(error, where, ModelProfile)
+
+    def choice(self, raw: RawHost, ignored: set[str]) -> tuple[str, ...]:
+        """The profiles that a host's groups choose, in the order of the groups."""
+        chosen = [group for group in dict.fromkeys(raw.groups) if group in self.known]
+        self.problems += checks.unknown_keys(f"host {raw.name}", raw.own)
+        others = set(raw.groups) - self.known - ignored
+        self.problems += checks.unknown_groups(raw, others, self.known, bool(chosen))
+        return tuple(chosen)
+
+    def host(
+        self, raw: RawHost, chosen: tuple[str, ...], pairs: Mapping[tuple[str, str], Pair]
+    ) -> HostPlan | None:
+        """The plan of one host; None when too little of it could be read."""
+        platform = self._read(raw, "platform", Platform, required=False)
+        release = self._release(raw) if chosen else None
+        usable = {group: self.profiles[group] for group in chosen if group in self.profiles}
+        self.problems += checks.port_clashes(raw, usable)
+        if platform is None or (chosen and release is None):
+            return None
+        instances: list[Instance] = []
+        for group, profile in usable.items():
+            assert release is not None  # chosen is not empty here
+            self._check(group, profile, release)
+            pair = pairs.get((raw.name, group))
+            before = instances[-1].name if instances else None
+            rank = pair.hosts.index(raw.name) if pair else 0
+            config = self._config(group, profile)
+            instances.append(Instance(group, profile, release, before, config, pair, rank))
+        plan = HostPlan(raw.name, platform, tuple(instances))
+        problems, warnings = budget.check(plan)
+        self.problems += problems
+        self.warnings += warnings
+        return plan
+
+    def _check(self, group: str, profile: ModelProfile, release: Release) -> None:
+        """What concerns a profile and a release, whatever the host: once for each two."""
+        if (group, release.id) in self.checked:
+            return
+        self.checked.add((group, release.id))
+        where, config = f"group_data/{group}.py", self._config(group, profile)
+        self.problems += checks.missing_key(group, profile, self.environment)
+        self.problems += contradictions(where, profile, config)
+        self.problems += checks.unmet_engine(where, profile, release, self.locks)
+        problems, warnings = engine.check(where, profile, config, release.engine_version)
+        self.problems += problems
+        self.warnings += warnings
+        if not release.reproducible:
+            self.warnings.append(checks.not_reproducible(release))
+
+    def _config(self, group: str, profile: ModelProfile) -> Mapping[str, Any] | None:
+        if group not in self.configs:
+            found = None
+            self.configs[group] = found or profile.config
+        return self.configs[group]
+
+    def _read(self, raw: RawHost, key: str, model: type[T], required: bool = True) -> T | None:
+        written = raw.data.get(key)
+        if written is None and not required:
+            written = {}
+        where = f"host {raw.name}"
         if not isinstance(written, Mapping):
-            problems.append(Problem(where, "profile", type(written).__name__, "write dict(...)"))
-            continue
+            found = "" if written is None else repr(written)
+            fix = f"write {key} = dict(...), for all hosts in group_data/all.py"
+            self.problems.append(Problem(where, key, found, fix))
+            return None
         try:
-            profiles[group] = ModelProfile.model_validate(dict(written))
+            return model.model_validate(dict(written))
         except ValidationError as error:
-            problems += problems_of(error, where, ModelProfile)
-            continue
-        if profiles[group].tensor_parallel_size > 1:
-            problems.append(
-                Problem(where, "tensor_parallel_size", "> 1", "pairs are not supported yet, use 1")
+            self.problems += problems_of(error, f"{where}: {key}", model)
+            return None
+
+    def _release(self, raw: RawHost) -> Release | None:
+        settings = self._read(raw, "release", EngineRelease)
+        if settings is None:
+            return None
+        try:
+            if settings not in self.releases:
+                lock = settings.lock
+                text = self._text(self.root / lock) if lock else settings.unlocked_text
+                self.releases[settings] = Release(settings, text)
+            return self.releases[settings]
+        except (OSError, ValueError):
+            have = [f"releases/{f.name}" for f in (self.root / "releases").glob("vllm*.txt")]
+            fix = f"no such file; {nearest(str(settings.lock), have)}"
+            self.problems.append(
+                Problem(f"host {raw.name}", "release.lock", repr(settings.lock), fix)
             )
-    return profiles
-
-
-def _read(
-    raw: RawHost, key: str, model: type[T], problems: list[Problem], required: bool = True
-) -> T | None:
-    written = raw.data.get(key)
-    if written is None and not required:
-        written = {}
-    where = f"host {raw.name}"
-    if not isinstance(written, Mapping):
-        found = "" if written is None else repr(written)
-        problems.append(
-            Problem(where, key, found, f"write {key} = dict(...), for all hosts in all.py")
-        )
-        return None
-    try:
-        return model.model_validate(dict(written))
-    except ValidationError as error:
-        problems += problems_of(error, f"{where}: {key}", model)
-        return None
-
-
-def _release(raw: RawHost, problems: list[Problem], root: Path) -> Release | None:
-    settings = _read(raw, "release", EngineRelease, problems)
-    if settings is None:
-        return None
-    file = root / settings.lock
-    try:
-        return Release(settings, file.read_text())
-    except (OSError, ValueError):
-        have = [f"releases/{f.name}" for f in (root / "releases").glob("vllm*.txt")]
-        problems.append(
-            Problem(
-                f"host {raw.name}",
-                "release.lock",
-                repr(settings.lock),
-                f"no such file; {nearest(settings.lock, have)}",
-            )
-        )
-        return None
-
-
-def _unknown_groups(
-    raw: RawHost, others: set[str], known: set[str], serves: bool
-) -> Iterable[Problem]:
-    """A group that is no profile is fine (a rack), unless it looks like one that was meant."""
-    for group in sorted(others):
-        hint = nearest(group, known)
-        if hint.startswith("did you mean") or not serves:
-            yield Problem(
-                f"host {raw.name}",
-                "group",
-                repr(group),
-                f"no such file group_data/{group}.py with a profile; {hint}",
-            )
-
-
-def _same_machine(hosts: Iterable[RawHost]) -> Iterable[Problem]:
-    """Two names for one machine would undo each other's work."""
-    seen: dict[tuple[str, object], str] = {}
-    for raw in hosts:
-        address = str(raw.data.get("ssh_hostname") or raw.name)
-        other = seen.setdefault((address, raw.data.get("ssh_port") or 22), raw.name)
-        if other != raw.name:
-            yield Problem(
-                f"host {raw.name}",
-                "ssh_hostname",
-                repr(address),
-                f"{other} is the same machine: write one host into both groups",
-            )
-
-
-def _unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
-    """A misspelt `profile` must not read as "serves nothing"."""
-    for key in data:
-        if key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
-            yield Problem(where, key, "", f"no such setting; {nearest(key, _KEYS)}")
-
-
-def _clashes(
-    raw: RawHost, platform: Platform, profiles: Mapping[str, ModelProfile]
-) -> Iterable[Problem]:
-    ports: dict[int, str] = {}
-    for group, profile in profiles.items():
-        other = ports.setdefault(profile.port, group)
-        if other != group:
-            yield Problem(
-                f"host {raw.name}",
-                "port",
-                str(profile.port),
-                f"profiles {other} and {group} both use it: give one of them another port",
-            )
-    # A Spark does not OOM-kill, it freezes.
-    budget = sum(profile.budget for profile in profiles.values())
-    shares = [
-        f"{group} {profile.budget:g}"
-        + ("" if profile.gpu_memory_utilization else " (vLLM's default)")
-        for group, profile in profiles.items()
-    ]
-    allowed = max(0, 1 - platform.os_reserve_gib / platform.memory_gib)
-    if profiles and budget > allowed + 1e-9:
-        yield Problem(
-            f"host {raw.name}",
-            "gpu_memory_utilization",
-            f"{budget:.2f} in all",
-            f"{', '.join(shares)}: lower it to {allowed:.2f} of the memory at most, so that "
-            f"{platform.os_reserve_gib:g} GiB are left for the OS",
-        )
-
-
-def _missing_key(
-    group: str, profile: ModelProfile, environment: Mapping[str, str]
-) -> Iterable[Problem]:
-    """An API key that is to come from the environment, but does not, or can't be passed on."""
-    variable = profile.key_variable
-    if variable is None:
-        return
-    key = environment.get(variable, "")
-    if not key:
-        found = "is not set where you run this"
-    elif not (key.isascii() and key.isprintable()) or set(key) & set(" \"'\\$#"):
-        found = "holds blanks, quotes, $, # or backslashes, which a unit can't pass on"
-    else:
-        return
-    yield Problem(
-        f"group_data/{group}.py",
-        "api_key",
-        repr(profile.api_key),
-        f"{variable} {found}: export {variable}=... and run again, or write 'generate'",
-    )
+            return None

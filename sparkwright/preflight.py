@@ -57,6 +57,7 @@ def judge(plan: HostPlan, seen: dict[str, Any], now: float) -> list[Finding]:
         _clock(probe, now),
         *_ports(plan, seen["ports"]),
         *_exposed(plan),
+        *_pairs(plan),
         *_models(plan, seen["models"]),
     ]
 
@@ -217,7 +218,7 @@ def _memory(plan: HostPlan, probe: dict[str, Any], engines: list[str]) -> Iterab
         # What an engine of ours holds comes back when activation stops it, which then waits until
         # the memory is really there.
         return
-    need = sum(i.profile.budget for i in plan.instances) * total
+    need = sum(i.profile.gpu_memory_utilization for i in plan.instances) * total
     yield _check(
         "free memory",
         available >= need,
@@ -336,6 +337,18 @@ def _exposed(plan: HostPlan) -> Iterable[Finding]:
             "keep host='127.0.0.1' and use a tunnel, or let a firewall or a proxy guard the port; "
             "api_key='generate' guards /v1",
         )
+
+
+def _pairs(plan: HostPlan) -> Iterable[Finding]:
+    for instance in plan.instances:
+        if instance.pair:
+            yield Finding(
+                f"pair {instance.pair.name}",
+                FAIL,
+                f"{instance.name} on two Sparks",
+                "one Spark",
+                "pairs are planned, and not deployed yet: take this host out of the group",
+            )
 
 
 def _models(plan: HostPlan, models: dict[str, str]) -> Iterable[Finding]:

@@ -97,7 +97,7 @@ def instance_files(instance: Instance) -> list[ManagedFile]:
         "phases": engine.PHASES,
         "normal": engine.normal_start(profile),
         "timeout_s": profile.ready_timeout_s + 150,
-        "memory_fraction": profile.budget,
+        "memory_fraction": profile.gpu_memory_utilization,
     }
     return [
         ManagedFile(f"{folder}/serve.yaml", engine.serve_yaml(profile, instance.model_path)),

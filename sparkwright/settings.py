@@ -10,9 +10,21 @@ import posixpath
 import re
 from ipaddress import ip_address
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from sparkwright import units
 
 ARCHITECTURES = ("aarch64", "x86_64")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -47,10 +59,26 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
+Tokens = Annotated[int, BeforeValidator(units.tokens)]
+Bytes = Annotated[int, BeforeValidator(units.size)]
+Seconds = Annotated[int, BeforeValidator(units.seconds)]
+Fraction = Annotated[float, BeforeValidator(units.fraction)]
+
+
 class Setting(BaseModel):
     """Base of everything that is read from data files: frozen, and a misspelt field is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _switch_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python counts True as 1; in a data file it is a slip."""
+        field = cls.model_fields[info.field_name or ""]
+        kinds = {field.annotation, *get_args(field.annotation)}
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError("write a number")
+        return value
 
 
 class Expects(Setting):
@@ -77,45 +105,83 @@ class ModelProfile(Setting):
         (), description="names in the API; default: the id, or the last part of the path"
     )
     host: str = Field("127.0.0.1", description="address the server binds to")
-    port: int = Field(8000, ge=1024, le=65535)
+    port: int = Field(8000, ge=1024, le=65535, description="distinct on one host")
     api_key: str | None = Field(
         None, description="`generate` (once, on the host) or `env:NAME` (of the controller)"
     )
 
-    quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    max_model_len: int | None = Field(None, ge=1, description="context length, tokens")
-    gpu_memory_utilization: float | None = Field(
-        None, gt=0, le=1, description="memory budget, fraction of the Spark's memory"
+    engine: str | None = Field(
+        None, description="vLLM versions that can serve it, such as `>=0.28` or `>=0.27,<0.33`"
     )
-    kv_cache_memory_bytes: int | None = Field(None, ge=1)
+
+    quantization: str | None = Field(
+        None,
+        description="how the checkpoint is quantized; `nvfp4` is understood. vLLM finds it by "
+        "itself: needed only where it must be forced",
+    )
+    online_quantization: str | None = Field(
+        None, description="quantize a BF16 checkpoint while loading: `fp8`, `nvfp4`, ..."
+    )
+    kv_cache_dtype: str | None = Field(None, description="type of the KV cache, such as `fp8`")
+    max_model_len: Tokens | None = Field(None, ge=1, description="context length, tokens")
+    gpu_memory_utilization: Fraction = Field(
+        0.85,
+        gt=0,
+        le=1,
+        description="memory budget, share of the Spark's memory; weights, KV cache and all else "
+        "that the engine holds on the GPU",
+    )
+    kv_cache_memory_bytes: Bytes | None = Field(
+        None, ge=1, description="size of the KV cache, instead of what the budget leaves for it"
+    )
     max_num_seqs: int | None = Field(None, ge=1, description="concurrent sequences")
-    max_num_batched_tokens: int | None = Field(None, ge=1)
-    tensor_parallel_size: int = Field(1, ge=1, description="number of Sparks that serve it")
-    load_format: str | None = None
-    enforce_eager: bool = False
-    attention_backend: str | None = None
-    moe_backend: str | None = None
-    linear_backend: str | None = None
-    reasoning_parser: str | None = None
+    max_num_batched_tokens: Tokens | None = Field(
+        None, ge=1, description="tokens in one step of the engine (prefill chunk)"
+    )
+    tensor_parallel_size: int = Field(
+        1, ge=1, le=2, description="number of Sparks that serve it as one: 1, or 2 for a pair"
+    )
+    load_format: str | None = Field(None, description="how weights are read; `dummy`: random ones")
+    enforce_eager: bool = Field(False, description="no CUDA graphs, no torch.compile: slow")
+    attention_backend: str | None = Field(None, description="such as `FLASHINFER`, `TRITON_ATTN`")
+    moe_backend: str | None = Field(None, description="kernels of the experts, such as `marlin`")
+    linear_backend: str | None = Field(None, description="kernels of the other layers")
+    reasoning_parser: str | None = Field(None, description="takes the thinking out of the answer")
     tool_call_parser: str | None = Field(None, description="switches automatic tool choice on")
-    speculative_config: dict[str, Any] | None = None
+    speculative_config: dict[str, Any] | None = Field(
+        None, description="speculative decoding, as vLLM's `--speculative-config`"
+    )
     extra_args: dict[str, Any] = Field(
         {}, description="further options of `vllm serve`, long names without dashes in front"
     )
     env: dict[str, str] = Field({}, description="environment variables of the engine")
 
-    ready_timeout_s: int = Field(
+    config: dict[str, Any] | None = Field(
+        None,
+        description="excerpt of the model's config.json, in its own words: what the size of the "
+        "KV cache follows from. Needed where that file is not on the machine you deploy from",
+    )
+    runtime_gib: float | None = Field(
+        None, gt=0, description="GPU memory beside weights and KV cache (docs/memory.md)"
+    )
+    accept_freeze_risk: str | None = Field(
+        None,
+        description="why a budget above 0.90, or less than 8 GiB for the OS, is right here: a "
+        "Spark out of memory freezes until its power is cut",
+    )
+
+    ready_timeout_s: Seconds = Field(
         3600,
         ge=30,
         le=86400,
         description="longest start; vLLM's own 600 s is too short for a cold GB10",
     )
-    shutdown_timeout_s: int = Field(
+    shutdown_timeout_s: Seconds = Field(
         60, ge=1, le=3600, description="time that running requests get to finish; 0 hangs vLLM"
     )
-    expects: Expects = Expects(
-        tokens_per_s=None, cold_start_s=None, warm_start_s=None, weights_gib=None
+    expects: Expects = Field(
+        Expects(tokens_per_s=None, cold_start_s=None, warm_start_s=None, weights_gib=None),
+        description="what was measured, to compare with",
     )
 
     @field_validator("model")
@@ -160,7 +226,7 @@ class ModelProfile(Setting):
                 raise ValueError(f"{name} is set by sparkwright, for paths of its own: remove it")
         return value
 
-    @field_validator("extra_args", "speculative_config")
+    @field_validator("extra_args", "speculative_config", "config")
     @classmethod
     def _values_are_plain(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if not _is_plain(value):
@@ -203,6 +269,22 @@ class ModelProfile(Setting):
         # The value is not repeated: it may be the key itself.
         raise ValueError("write 'generate' or 'env:NAME'; the key itself never goes into a file")
 
+    @field_validator("engine")
+    @classmethod
+    def _engine_is_a_constraint(cls, value: str | None) -> str | None:
+        try:
+            SpecifierSet(value or "")
+        except InvalidSpecifier:
+            raise ValueError("write versions of vLLM such as '>=0.28' or '>=0.27,<0.33'") from None
+        return value
+
+    @field_validator("accept_freeze_risk")
+    @classmethod
+    def _risk_has_a_reason(cls, value: str | None) -> str | None:
+        if value is not None and len(value.split()) < 2:
+            raise ValueError("say in a few words why, for whoever reads it next")
+        return value
+
     @field_validator("revision")
     @classmethod
     def _revision_matches_model(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -230,15 +312,6 @@ class ModelProfile(Setting):
             return self.host == "localhost"
 
     @property
-    def budget(self) -> float:
-        """Fraction of the host's memory that the engine asks for at its start.
-
-        Without a setting that is vLLM's own default, also when the size of the KV cache is given
-        (0.92; 0.27 to 0.33).
-        """
-        return 0.92 if self.gpu_memory_utilization is None else self.gpu_memory_utilization
-
-    @property
     def key_variable(self) -> str | None:
         """Variable of the controller's environment that holds the API key, when one does."""
         source = self.api_key or ""
@@ -252,9 +325,21 @@ class ModelProfile(Setting):
 
 
 class EngineRelease(Setting):
-    """The engine and everything it needs, pinned by a hash-locked requirement file."""
+    """The engine and everything it needs. Exactly one kind: `lock`, `floating` or `nightly`."""
 
-    lock: str = Field(description="requirement file with hashes, relative to the project")
+    lock: str | None = Field(
+        None, description="requirement file with hashes, relative to the project: the default kind"
+    )
+    floating: str | None = Field(
+        None, description="requirement that the host resolves when it builds the release: `vllm`"
+    )
+    nightly: bool = Field(False, description="newest build of the index `extra_index_url`")
+    extra_index_url: str | None = Field(
+        None, description="https address of a further index, for `floating` and `nightly`"
+    )
+    refresh: str = Field(
+        "", description="free text; another one builds a floating or nightly release anew"
+    )
     python: Annotated[str, Field(pattern=r"^3\.\d+$")] = "3.12"
     cuda: str | None = Field(
         "13", description="major CUDA version that torch must be built for; None: a CPU build"
@@ -272,6 +357,72 @@ class EngineRelease(Setting):
             if not _PACKAGE.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a Debian package")
         return value
+
+    @field_validator("floating")
+    @classmethod
+    def _floating_is_vllm(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            wanted = Requirement(value)
+        except InvalidRequirement:
+            wanted = None
+        if wanted is None or wanted.name.lower() != "vllm" or wanted.url or wanted.marker:
+            raise ValueError("write a requirement of vllm: 'vllm', 'vllm>=0.33' or 'vllm==0.33.0'")
+        wanted.name = "vllm"
+        return str(wanted)
+
+    @field_validator("extra_index_url")
+    @classmethod
+    def _index_is_https(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not re.fullmatch(r"https://[^\s@/?#]+(/[^\s@?#]*)?", value):
+            raise ValueError(
+                "write https://HOST/PATH; a name and password for it go into root's .netrc on the "
+                "host, never into a file here"
+            )
+        return value
+
+    @field_validator("refresh")
+    @classmethod
+    def _refresh_is_one_line(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("write one line of text, a date for example")
+        return value
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        kinds = [self.lock is not None, self.floating is not None, self.nightly]
+        if sum(kinds) != 1:
+            found = "found none" if not any(kinds) else "found more than one"
+            raise ValueError(
+                f"{found} of lock, floating and nightly; write one: "
+                "lock='releases/....txt' (with hashes), floating='vllm' or nightly=True"
+            )
+        if self.nightly and not self.extra_index_url:
+            raise ValueError(
+                "nightly needs extra_index_url='https://...', the address of the nightly index "
+                "(vLLM's installation page names it)"
+            )
+        if self.lock is not None and (self.extra_index_url or self.refresh):
+            field = "extra_index_url" if self.extra_index_url else "refresh"
+            raise ValueError(
+                f"{field} is for floating and nightly, and lock decides every file by its hash: "
+                "remove it, or make another lock (sparkwright lock)"
+            )
+        return self
+
+    @property
+    def unlocked_text(self) -> str:
+        """Requirement file of a floating or nightly release: all that it is made of."""
+        # The specifier admits development builds of vLLM itself; `--pre` would take those of its
+        # 200 dependencies too.
+        wanted = self.floating or "vllm>=0.dev0"
+        index = [f"--extra-index-url {self.extra_index_url}"] if self.extra_index_url else []
+        made_of = [f"# refresh: {self.refresh}", *(f"# wheels: {f}" for f in self.find_links)]
+        head = "# Not locked: the host resolved it when the release was built."
+        return "\n".join([head, *made_of, *index, wanted, ""])
 
 
 class Platform(Setting):

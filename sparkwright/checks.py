@@ -1,0 +1,156 @@
+"""Mistakes in an inventory that show before any host is asked: names, groups, ports, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from packaging.specifiers import SpecifierSet
+
+from sparkwright.errors import Problem, nearest
+from sparkwright.settings import ModelProfile
+
+if TYPE_CHECKING:
+    from sparkwright.plan import HostPlan, Plan, RawHost, Release
+
+# What data files may set besides pyinfra's own: connectors' settings and global arguments.
+_KEYS = ("profile", "release", "platform", "pair")
+_PYINFRA_KEYS = ("_", "ssh_", "fake_", "docker_", "local_", "vagrant_")
+
+
+def unknown_groups(
+    raw: RawHost, others: set[str], known: set[str], serves: bool
+) -> Iterable[Problem]:
+    """A group that is no profile is fine (a rack), unless it looks like one that was meant."""
+    for group in sorted(others):
+        hint = nearest(group, known)
+        if hint.startswith("did you mean") or not serves:
+            yield Problem(
+                f"host {raw.name}",
+                "group",
+                repr(group),
+                f"no such file group_data/{group}.py with a profile; {hint}",
+            )
+
+
+def same_machine(hosts: Iterable[RawHost]) -> Iterable[Problem]:
+    """Two names for one machine would undo each other's work."""
+    seen: dict[tuple[str, object], str] = {}
+    for raw in hosts:
+        address = str(raw.data.get("ssh_hostname") or raw.name)
+        other = seen.setdefault((address, raw.data.get("ssh_port") or 22), raw.name)
+        if other != raw.name:
+            yield Problem(
+                f"host {raw.name}",
+                "ssh_hostname",
+                repr(address),
+                f"{other} is the same machine: write one host into both groups",
+            )
+
+
+def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
+    """A misspelt `profile` must not read as "serves nothing"."""
+    for key in data:
+        if key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
+            yield Problem(where, key, "", f"no such setting; {nearest(key, _KEYS)}")
+
+
+def port_clashes(raw: RawHost, profiles: Mapping[str, ModelProfile]) -> Iterable[Problem]:
+    """Two profiles of one host can't listen on one port."""
+    ports: dict[int, str] = {}
+    for group, profile in profiles.items():
+        other = ports.setdefault(profile.port, group)
+        if other != group:
+            yield Problem(
+                f"host {raw.name}",
+                "port",
+                str(profile.port),
+                f"profiles {other} and {group} both use it: give one of them another port",
+            )
+
+
+def missing_key(
+    group: str, profile: ModelProfile, environment: Mapping[str, str]
+) -> Iterable[Problem]:
+    """An API key that is to come from the environment, but does not, or can't be passed on."""
+    variable = profile.key_variable
+    if variable is None:
+        return
+    key = environment.get(variable, "")
+    if not key:
+        found = "is not set where you run this"
+    elif not (key.isascii() and key.isprintable()) or set(key) & set(" \"'\\$#"):
+        found = "holds blanks, quotes, $, # or backslashes, which a unit can't pass on"
+    else:
+        return
+    yield Problem(
+        f"group_data/{group}.py",
+        "api_key",
+        repr(profile.api_key),
+        f"{variable} {found}: export {variable}=... and run again, or write 'generate'",
+    )
+
+
+def unmet_engine(
+    where: str, profile: ModelProfile, release: Release, known: Mapping[str, str | None]
+) -> Iterable[Problem]:
+    """A profile that needs another vLLM than its host's release holds.
+
+    known: engine version of each lock file in releases/.
+    """
+    version = release.engine_version
+    if profile.engine is None or version is None:
+        return
+    wanted = SpecifierSet(profile.engine, prereleases=True)
+    if version not in wanted:
+        fits = sorted(lock for lock, other in known.items() if other and other in wanted)
+        have = " or ".join(fits) or "none of those in releases/: make one, `sparkwright lock`"
+        fix = f"the release holds vLLM {version}; releases that meet it: {have}"
+        yield Problem(where, "engine", repr(profile.engine), fix)
+
+
+def unequal_pairs(plans: Mapping[str, HostPlan]) -> Iterable[Problem]:
+    """The two Sparks of a pair must hold the same engine on the same kind of machine."""
+    for plan in plans.values():
+        for instance in plan.instances:
+            if instance.pair is None or instance.rank == 0:
+                continue
+            head = plans.get(instance.pair.hosts[0])
+            other = (
+                next((i for i in head.instances if i.name == instance.name), None) if head else None
+            )
+            if not head or not other:
+                continue
+            where = f"pair {instance.pair.name}"
+            if other.release.id != instance.release.id:
+                found = f"{other.release.id} on {head.name}, {instance.release.id} on {plan.name}"
+                yield Problem(where, "release", found, "both Sparks need the same release")
+            if head.platform != plan.platform:
+                fix = f"{head.name} and {plan.name} must be the same kind of machine"
+                yield Problem(where, "platform", "", fix)
+
+
+def not_reproducible(release: Release) -> Problem:
+    """What a release without a lock means."""
+    return Problem(
+        f"release {release.id}",
+        "",
+        "",
+        "is resolved on the host when it is installed: it can't be reproduced, and hosts may "
+        "differ; "
+        "a lock from releases/ is the same everywhere",
+    )
+
+
+def halved_pairs(plan: Plan, chosen: set[str]) -> Iterable[Problem]:
+    """A run that is limited to one Spark of a pair would leave the two unequal.
+
+    chosen: names of the hosts that the run is limited to.
+    """
+    for name in chosen & set(plan.hosts):
+        for instance in plan.hosts[name].instances:
+            missing = set(instance.pair.hosts if instance.pair else ()) - chosen
+            for other in missing:
+                assert instance.pair is not None
+                fix = f"{other} is the other half of pair {instance.pair.name}: name both"
+                yield Problem(f"host {name}", "--limit", "", fix)

@@ -1,0 +1,124 @@
+"""What in one profile can't be true together; vLLM would say so minutes into a start, or never."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparkwright.errors import Problem
+from sparkwright.settings import ModelProfile
+
+# Methods of speculative decoding that need a second model (vllm/config/speculative.py); the others
+# use heads of the model itself (mtp) or no model at all (ngram, suffix).
+_NEED_MODEL = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "dflash")
+# One GPU in a Spark, and two Sparks at most: these split a model in other ways.
+_SPLITTERS = ("data-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size")
+
+
+def contradictions(
+    where: str, profile: ModelProfile, config: Mapping[str, Any] | None
+) -> Iterable[Problem]:
+    """Every contradiction of a profile.
+
+    where: the file that holds it. config: of the model, whole or an excerpt, when there is one.
+    """
+    for field, found, fix in (
+        *_tools(profile),
+        *_speculation(profile.speculative_config),
+        *_batches(profile),
+        *_expectations(profile),
+        *_against_model(profile, config or {}),
+    ):
+        yield Problem(where, field, found, fix)
+
+
+_Found = Iterable[tuple[str, str, str]]
+
+
+def _tools(profile: ModelProfile) -> _Found:
+    extra = profile.extra_args
+    if extra.get("enable-auto-tool-choice") and not profile.tool_call_parser:
+        fix = "needs a parser: set tool_call_parser, which switches tool choice on by itself"
+        yield "extra_args.enable-auto-tool-choice", "True", fix
+    if profile.tool_call_parser and extra.get("enable-auto-tool-choice") is False:
+        fix = "tool_call_parser switches it on: take one of the two out"
+        yield "extra_args.enable-auto-tool-choice", "False", fix
+    if len(set(profile.served_names)) < len(profile.served_names):
+        yield "served_names", repr(profile.served_names), "a name is there twice: write it once"
+    if profile.quantization and profile.online_quantization:
+        fix = "the checkpoint is quantized already, or it is quantized while loading: keep one"
+        yield "online_quantization", repr(profile.online_quantization), fix
+    for option in _SPLITTERS:
+        if extra.get(option, 1) != 1:
+            fix = "a Spark has one GPU: use tensor_parallel_size=2 and a pair of Sparks"
+            yield f"extra_args.{option}", repr(extra[option]), fix
+
+
+def _speculation(config: dict[str, Any] | None) -> _Found:
+    if config is None:
+        return
+    method, model = config.get("method"), config.get("model")
+    field = "speculative_config"
+    if method is None and model is None:
+        yield field, repr(config), "name a method, such as method='mtp', or a draft model"
+    if method in _NEED_MODEL and model is None:
+        fix = f"{method} needs a second model: add model='/srv/models/...'"
+        yield f"{field}.model", "", fix
+    if model is not None and not (
+        isinstance(model, str) and model == posixpath.normpath(model) and model.startswith("/")
+    ):
+        fix = (
+            "a draft model is not downloaded: put it on the host and write its folder, "
+            "'/srv/models/...'"
+        )
+        yield f"{field}.model", repr(model), fix
+    count = config.get("num_speculative_tokens")
+    if count is None and method not in ("mtp", "suffix") and "speculative_token_tree" not in config:
+        yield f"{field}.num_speculative_tokens", "", "is required: tokens guessed in a step, 1 to 8"
+    elif count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        yield f"{field}.num_speculative_tokens", repr(count), "write a whole number, 1 or more"
+
+
+def _batches(profile: ModelProfile) -> _Found:
+    batch, seqs, length = (
+        profile.max_num_batched_tokens,
+        profile.max_num_seqs,
+        profile.max_model_len,
+    )
+    if batch and seqs and batch < seqs:
+        fix = f"must not be below max_num_seqs ({seqs}): a step takes a token of each sequence"
+        yield "max_num_batched_tokens", str(batch), fix
+    chunked = profile.extra_args.get("enable-chunked-prefill", True)
+    if chunked is False and batch and length and batch < length:
+        fix = f"without chunked prefill a prompt of max_model_len ({length}) must fit into a step"
+        yield "max_num_batched_tokens", str(batch), fix
+
+
+def _expectations(profile: ModelProfile) -> _Found:
+    cold, warm = profile.expects.cold_start_s, profile.expects.warm_start_s
+    if cold and warm and cold < warm:
+        yield "expects.cold_start_s", str(cold), f"a warm start ({warm} s) can't take longer"
+    longest = max(cold or 0, warm or 0)
+    if longest > profile.ready_timeout_s:
+        fix = f"is below the start that is expected ({longest} s): every start would be cut off"
+        yield "ready_timeout_s", str(profile.ready_timeout_s), fix
+
+
+def _against_model(profile: ModelProfile, config: Mapping[str, Any]) -> _Found:
+    text = config.get("text_config", config)
+    if not isinstance(text, Mapping):
+        yield "config.text_config", repr(text)[:60], "write it as config.json has it: dict(...)"
+        return
+    longest = text.get("max_position_embeddings")
+    length = profile.max_model_len
+    stretched = {"hf-overrides", "rope-scaling"} & set(profile.extra_args)
+    allowed = stretched or profile.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") == "1"
+    if isinstance(longest, int) and length and length > longest and not allowed:
+        fix = f"the model was made for {longest} (max_position_embeddings): vLLM refuses more"
+        yield "max_model_len", str(length), fix
+    heads = text.get("num_attention_heads")
+    size = profile.tensor_parallel_size
+    if isinstance(heads, int) and heads % size:
+        fix = f"the model's {heads} attention heads can't be split evenly"
+        yield "tensor_parallel_size", str(size), fix
