@@ -1,0 +1,149 @@
+"""The profiles that people run: each loads, fits a Spark, and says only what its vLLM knows."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import runpy
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from sparkwright import engine, flags, memory
+from sparkwright.contradictions import contradictions
+from sparkwright.settings import ModelProfile
+
+FOLDER = Path(__file__).parents[2] / "group_data"
+SPARK_GIB = 119.7
+"""The smaller of the two totals that Sparks show."""
+
+# File and what its model is called.
+MODELS = {
+    "gemma4_26b": "Gemma-4-26B-A4B-NVFP4",
+    "gpt_oss_120b": "gpt-oss-120b",
+    "llama3_1_405b": "Meta-Llama-3.1-405B-Instruct-GPTQ-INT4",
+    "llama3_3_70b": "Llama-3.3-70B-Instruct-NVFP4",
+    "nemotron3_super": "NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",
+    "qwen3_235b": "Qwen3-235B-A22B-NVFP4",
+    "qwen3_30b_online_fp8": "Qwen3-30B-A3B-Instruct-2507",
+    "qwen3_5_122b": "Qwen3.5-122B-A10B-NVFP4",
+    "qwen3_5_35b": "Qwen3.5-35B-A3B-NVFP4",
+    "qwen3_6_27b": "Qwen3.6-27B-NVFP4",
+    "qwen3_6_35b": "Qwen3.6-35B-A3B-NVFP4",
+    "tiny_qwen3": "tiny-qwen3",
+}
+REAL = sorted(set(MODELS) - {"tiny_qwen3"})
+
+
+def load(name: str) -> ModelProfile:
+    return ModelProfile.model_validate(runpy.run_path(str(FOLDER / f"{name}.py"))["profile"])
+
+
+def versions_for(profile: ModelProfile) -> list[str]:
+    """The supported vLLM versions that may serve a profile."""
+    allowed = SpecifierSet(profile.engine or "")
+    return [version for version in flags.versions() if version in allowed]
+
+
+def test_every_file_is_a_profile_of_the_model_that_it_is_named_after() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == {"all", *MODELS}
+    assert {name: load(name).model.rsplit("/", 1)[1] for name in MODELS} == MODELS
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_file_holds_nothing_else(name: str) -> None:
+    """pyinfra makes host data of every name in it; the first line is what people choose by."""
+    tree = ast.parse((FOLDER / f"{name}.py").read_text())
+    _docstring, profile = tree.body
+    assert ast.unparse(profile).startswith("profile = dict(")
+    sparks = "two Sparks" if load(name).tensor_parallel_size == 2 else "one Spark"
+    assert sparks in (ast.get_docstring(tree) or "") or name == "tiny_qwen3"
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_nothing_contradicts(name: str) -> None:
+    profile = load(name)
+    assert not [str(problem) for problem in contradictions(name, profile, profile.config)]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_budget_leaves_a_spark_alive(name: str) -> None:
+    profile = load(name)
+    assert profile.accept_freeze_risk is None
+    engines = [memory.Engine(name, profile.gpu_memory_utilization)]
+    found = memory.host_verdict(engines, SPARK_GIB, os_reserve_gib=8)
+    assert not [finding for finding in found if finding.level == "error"]
+    assert profile.gpu_memory_utilization <= 0.90
+    assert SPARK_GIB * (1 - profile.gpu_memory_utilization) >= 8
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_context_fits(name: str) -> None:
+    profile = load(name)
+    ranks, speculation = profile.tensor_parallel_size, profile.speculative_config or {}
+    assert profile.max_model_len and profile.config and profile.expects.weights_gib
+    use = memory.Use(
+        profile.max_model_len,
+        profile.kv_cache_dtype,
+        ranks,
+        profile.max_num_batched_tokens,
+        speculative_tokens=speculation.get("num_speculative_tokens", 0),
+        mtp=speculation.get("method") == "mtp",
+    )
+    fits = memory.estimate(
+        memory.shape(profile.config),
+        use,
+        SPARK_GIB,
+        gpu_memory_utilization=profile.gpu_memory_utilization,
+        weights_gib=profile.expects.weights_gib / ranks,
+        max_num_seqs=profile.max_num_seqs,
+    )
+    assert not fits.unknown
+    assert not fits.findings
+    assert fits.sequences and fits.sequences >= 1
+
+
+def test_models_that_fit_beside_each_other_have_ports_of_their_own() -> None:
+    single = [load(name) for name in REAL if load(name).tensor_parallel_size == 1]
+    shared = [
+        (a, b)
+        for a, b in itertools.combinations(single, 2)
+        if a.gpu_memory_utilization + b.gpu_memory_utilization <= 0.90
+    ]
+    assert not [(a.model, b.model) for a, b in shared if a.port == b.port]
+
+
+def test_only_a_checkpoint_without_a_known_commit_is_a_path_and_says_how_to_fetch_it() -> None:
+    paths = [name for name in REAL if load(name).is_path]
+    assert paths == ["llama3_3_70b"]
+    text = (FOLDER / "llama3_3_70b.py").read_text()
+    assert "hf download nvidia/Llama-3.3-70B-Instruct-NVFP4 --revision COMMIT" in text
+    assert load("llama3_3_70b").model in text.partition("--local-dir")[2]
+
+
+def test_what_was_asked_for() -> None:
+    assert [name for name in MODELS if load(name).tensor_parallel_size == 2] == [
+        "llama3_1_405b",
+        "qwen3_235b",
+    ]
+    assert [name for name in MODELS if load(name).online_quantization] == ["qwen3_30b_online_fp8"]
+    measured = load("qwen3_6_27b")
+    assert (measured.kv_cache_dtype, measured.max_model_len) == ("fp8", 65536)
+    assert load("gemma4_26b").attention_backend == "TRITON_ATTN"
+    assert "0.27.1" not in versions_for(load("gemma4_26b"))
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_options_are_those_of_every_release_that_may_serve_it(name: str) -> None:
+    profile = load(name)
+    versions = versions_for(profile)
+    assert versions
+    for version in versions:
+        catalog = flags.catalog(version)
+        assert catalog
+        options = engine.serve_options(profile, "/srv/models/some")
+        assert not catalog.check(options), version
+        assert not catalog.check_environment(profile.env), version
+        if profile.online_quantization:
+            assert catalog.quantization.online_for(profile.online_quantization), version
