@@ -34,13 +34,18 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("pyinfra").setLevel(logging.ERROR)
     explain_mistakes()
     if not Path(options.inventory).is_file():
-        print(f"sparkwright plan: {options.inventory}: no such file", file=sys.stderr)
+        is_folder = Path(options.inventory).is_dir()
+        told = "is a folder, name a file in it" if is_folder else "no such file"
+        print(f"sparkwright plan: {options.inventory}: {told}", file=sys.stderr)
         return 2
     try:
         with ctx_state.use(State()):  # pyinfra notes in it which file it reads
             whole = make_inventory(options.inventory, cwd=str(ROOT))
-    except (CliError, PyinfraError) as error:
+    except CliError as error:  # from explain_mistakes, with file and line
         print(f"sparkwright plan: {error}", file=sys.stderr)
+        return 2
+    except PyinfraError as error:
+        print(f"sparkwright plan: {options.inventory}: {error}", file=sys.stderr)
         return 2
     if not len(whole):
         print(f"sparkwright plan: {options.inventory} names no host", file=sys.stderr)

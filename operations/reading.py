@@ -1,9 +1,11 @@
-"""Mistakes in data files that are no Python, or that Python can't carry out."""
+"""Mistakes in data files that are no Python, that Python can't carry out, or name no hosts."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
@@ -14,7 +16,8 @@ from pyinfra_cli.exceptions import CliError
 def explain_mistakes() -> None:
     """Let a mistake in an inventory or a group's file end with file, line and reason.
 
-    pyinfra 3.10 shows a traceback, or calls it an internal error of its own.
+    pyinfra 3.10 shows a traceback, calls it an internal error of its own, or leaves a group out
+    that is no list of hosts.
     """
     exec_file = inventory.exec_file
     if hasattr(exec_file, "__wrapped__"):
@@ -23,16 +26,72 @@ def explain_mistakes() -> None:
     @wraps(exec_file)
     def explained(filename: str, *args: Any, **options: Any) -> Any:
         try:
-            return exec_file(filename, *args, **options)
+            made = exec_file(filename, *args, **options)
         except SystemExit as end:
-            raise CliError(str(end)) from None
+            if isinstance(end.code, str):
+                raise CliError(end.code) from None
+            raise CliError(f"{_place(filename)}: it ends the program; nothing was done") from None
         except Exception as error:
             cause = getattr(error, "exception", error)
             if isinstance(cause, PyinfraError):
                 raise
             raise CliError(_said(filename, cause)) from None
+        if Path(filename).parent.name != "group_data":
+            mistakes = [f"{_place(filename)}: {told}" for told in misshaped(made)]
+            if mistakes:
+                raise CliError("\n".join(mistakes))
+        return made
 
     inventory.exec_file = explained
+
+
+def misshaped(made: Mapping[str, Any]) -> Iterable[str]:
+    """What is wrong with the groups of an inventory file.
+
+    made: what the file defines. Names that begin with `_`, modules, functions, numbers and other
+    values that can't be meant as a group are left alone.
+    """
+    for group, value in made.items():
+        if group.startswith("_") or not isinstance(
+            value, str | bytes | list | tuple | dict | set | frozenset | None
+        ):
+            continue
+        hosts = value[0] if isinstance(value, tuple) and len(value) == 2 else value
+        data = value[1] if hosts is not value else {}
+        if not isinstance(hosts, list) or not isinstance(data, dict):
+            yield (
+                f"{group} = {_shown(value)}: write a list of hosts, {group} = ['spark-1.local']; "
+                "a name that is no group begins with _"
+            )
+            continue
+        for host in hosts:
+            if not _is_host(host):
+                yield (
+                    f"{group}: {_shown(host)} is no host: write its name, 'spark-1.local', or "
+                    "('spark-1.local', {'ssh_user': 'me'})"
+                )
+
+
+def _is_host(written: object) -> bool:
+    name, data = written if isinstance(written, tuple) and len(written) == 2 else (written, {})
+    if not isinstance(name, str) or not isinstance(data, dict):
+        return False
+    return bool(name) and len(name.split()) == 1 and all(isinstance(key, str) for key in data)
+
+
+def _shown(value: object) -> str:
+    """The value without what a host's data may hold: passwords."""
+    if isinstance(value, tuple) and value and isinstance(value[0], str):
+        return f"({value[0]!r}, ...)"
+    if isinstance(value, str | int | float | None):
+        text = repr(value)
+        return text if len(text) <= 60 else text[:57] + "..."
+    return f"a {type(value).__name__}"
+
+
+def _place(filename: str) -> str:
+    relative = os.path.relpath(filename)
+    return filename if relative.startswith("..") else relative
 
 
 def _said(filename: str, error: BaseException) -> str:
@@ -43,8 +102,10 @@ def _said(filename: str, error: BaseException) -> str:
         if frame.tb_frame.f_code.co_filename == filename:
             line = frame.tb_lineno
         frame = frame.tb_next
-    reason = error.msg if isinstance(error, SyntaxError) else f"{type(error).__name__}: {error}"
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, SyntaxError):
+        reason = error.msg
     if isinstance(error, UnicodeDecodeError):
         reason = "it is no UTF-8 text"
-    place = os.path.relpath(filename) + (f" line {line}" if line else "")
-    return f"{place}: {reason}; nothing was done"
+    at = f" line {line}" if line else ""
+    return f"{_place(filename)}{at}: {reason}; nothing was done"

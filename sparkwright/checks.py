@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.specifiers import SpecifierSet
 
 from sparkwright.errors import Problem, nearest
-from sparkwright.settings import ModelProfile
+from sparkwright.settings import ARCHITECTURES, ModelProfile
 
 if TYPE_CHECKING:
     from sparkwright.plan import HostPlan, Plan, RawHost, Release
@@ -35,10 +35,12 @@ def unknown_groups(
 
 def same_machine(hosts: Iterable[RawHost]) -> Iterable[Problem]:
     """Two names for one machine would undo each other's work."""
-    seen: dict[tuple[str, object], str] = {}
+    seen: dict[tuple[str, str], str] = {}
     for raw in hosts:
+        yield from _address(raw)
         address = str(raw.data.get("ssh_hostname") or raw.name)
-        other = seen.setdefault((address, raw.data.get("ssh_port") or 22), raw.name)
+        port = str(raw.data.get("ssh_port") or 22)
+        other = seen.setdefault((address.lower(), port), raw.name)
         if other != raw.name:
             yield Problem(
                 f"host {raw.name}",
@@ -48,10 +50,24 @@ def same_machine(hosts: Iterable[RawHost]) -> Iterable[Problem]:
             )
 
 
+def _address(raw: RawHost) -> Iterable[Problem]:
+    for key, kind, fix in (
+        ("ssh_hostname", str, "write a name or an address, a text"),
+        ("ssh_user", str, "write the name of an account, a text"),
+        ("ssh_port", int, "write a number, such as 22"),
+    ):
+        value = raw.data.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            yield Problem(f"host {raw.name}", key, repr(value)[:60], fix)
+
+
 def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
-    """A misspelt `profile` must not read as "serves nothing"."""
+    """A misspelt `profile` must not read as "serves nothing", nor one that nobody reads."""
     for key in data:
-        if key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
+        if key == "profile" and where.startswith("host "):
+            fix = "belongs into a file: group_data/NAME.py, and the host into the group NAME"
+            yield Problem(where, key, "", fix)
+        elif key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
             yield Problem(where, key, "", f"no such setting; {nearest(key, _KEYS)}")
 
 
@@ -98,12 +114,21 @@ def unmet_engine(
 
     known: engine version of each lock file in releases/.
     """
-    version = release.engine_version
+    version, lock = release.engine_version, release.settings.lock
+    if lock is not None and version is None:
+        fix = "pins no vllm==VERSION, so it is no lock of an engine: make one, `sparkwright lock`"
+        yield Problem(lock or "release", "", "", fix)
     if profile.engine is None or version is None:
         return
     wanted = SpecifierSet(profile.engine, prereleases=True)
     if version not in wanted:
-        fits = sorted(lock for lock, other in known.items() if other and other in wanted)
+        own = next((a for a in ARCHITECTURES if a in (lock or "")), None)
+        elsewhere = [a for a in ARCHITECTURES if own not in (None, a)]
+        fits = sorted(
+            name
+            for name, other in known.items()
+            if other and other in wanted and not any(a in name for a in elsewhere)
+        )
         have = " or ".join(fits) or "none of those in releases/: make one, `sparkwright lock`"
         fix = f"the release holds vLLM {version}; releases that meet it: {have}"
         yield Problem(where, "engine", repr(profile.engine), fix)

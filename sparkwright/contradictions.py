@@ -24,6 +24,7 @@ def contradictions(
     where: the file that holds it. config: of the model, whole or an excerpt, when there is one.
     """
     for field, found, fix in (
+        *_empty(profile),
         *_tools(profile),
         *_speculation(profile.speculative_config),
         *_batches(profile),
@@ -36,11 +37,17 @@ def contradictions(
 _Found = Iterable[tuple[str, str, str]]
 
 
+def _empty(profile: ModelProfile) -> _Found:
+    for field in ("quantization", "online_quantization", "reasoning_parser", "tool_call_parser"):
+        if getattr(profile, field) == "":
+            yield field, "''", "is empty: write a name, or take the line out"
+
+
 def _tools(profile: ModelProfile) -> _Found:
     extra = profile.extra_args
     if extra.get("enable-auto-tool-choice") and not profile.tool_call_parser:
         fix = "needs a parser: set tool_call_parser, which switches tool choice on by itself"
-        yield "extra_args.enable-auto-tool-choice", "True", fix
+        yield "extra_args.enable-auto-tool-choice", repr(extra["enable-auto-tool-choice"]), fix
     if profile.tool_call_parser and extra.get("enable-auto-tool-choice") is False:
         fix = "tool_call_parser switches it on: take one of the two out"
         yield "extra_args.enable-auto-tool-choice", "False", fix
@@ -62,11 +69,17 @@ def _speculation(config: dict[str, Any] | None) -> _Found:
     field = "speculative_config"
     if method is None and model is None:
         yield field, repr(config), "name a method, such as method='mtp', or a draft model"
+        return
+    if not isinstance(method, str | None):
+        yield f"{field}.method", repr(method), "write the name of a method, such as 'mtp'"
+        return
     if method in _NEED_MODEL and model is None:
         fix = f"{method} needs a second model: add model='/srv/models/...'"
         yield f"{field}.model", "", fix
     if model is not None and not (
-        isinstance(model, str) and model == posixpath.normpath(model) and model.startswith("/")
+        isinstance(model, str)
+        and model.startswith("/")
+        and model.rstrip("/") == posixpath.normpath(model)
     ):
         fix = (
             "a draft model is not downloaded: put it on the host and write its folder, "
@@ -110,6 +123,11 @@ def _against_model(profile: ModelProfile, config: Mapping[str, Any]) -> _Found:
     if not isinstance(text, Mapping):
         yield "config.text_config", repr(text)[:60], "write it as config.json has it: dict(...)"
         return
+    for key in ("max_position_embeddings", "num_attention_heads"):
+        value = text.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            yield f"config.{key}", repr(value)[:60], "write the whole number of config.json"
+            return
     longest = text.get("max_position_embeddings")
     length = profile.max_model_len
     stretched = {"hf-overrides", "rope-scaling"} & set(profile.extra_args)

@@ -36,27 +36,33 @@ def find_pairs(
     problems = [problem for member in members for problem in _badly_named(member, sizes)]
     named: dict[str, list[Member]] = {}
     for member in members:
-        if isinstance(member.pair, str) and member.pair:
+        if isinstance(member.pair, str) and _is_name(member.pair):
             named.setdefault(member.pair, []).append(member)
     pairs: dict[tuple[str, str], Pair] = {}
     for name, together in named.items():
-        hosts = [member.host for member in together]
-        shared = {p for member in together for p in member.profiles if sizes.get(p, 1) > 1}
-        for profile in sorted(shared):
-            serving = [member.host for member in together if profile in member.profiles]
-            if len(serving) == len(hosts) == 2:
-                pair = Pair(name, (hosts[0], hosts[1]))
-                pairs |= {(host, profile): pair for host in hosts}
-            else:
-                problems += _incomplete(name, hosts, profile, serving)
+        shared = sorted({p for member in together for p in _shared(member, sizes)})
+        mistake = _mistake(name, together, shared)
+        if mistake:
+            problems.append(Problem(f"pair {name}", "", "", mistake))
+        else:
+            head, worker = (member.host for member in together)
+            pair = Pair(name, (head, worker))
+            pairs |= {(host, profile): pair for host in pair.hosts for profile in shared}
     return pairs, problems
+
+
+def _shared(member: Member, sizes: Mapping[str, int]) -> list[str]:
+    return [profile for profile in member.profiles if sizes.get(profile, 1) > 1]
+
+
+def _is_name(pair: str) -> bool:
+    return bool(pair) and pair.isprintable() and pair == pair.strip()
 
 
 def _badly_named(member: Member, sizes: Mapping[str, int]) -> Iterable[Problem]:
     where = f"host {member.host}"
-    shared = [profile for profile in member.profiles if sizes.get(profile, 1) > 1]
     if member.pair is None:
-        for profile in shared:
+        for profile in _shared(member, sizes):
             yield Problem(
                 where,
                 "pair",
@@ -64,26 +70,31 @@ def _badly_named(member: Member, sizes: Mapping[str, int]) -> Iterable[Problem]:
                 f"is missing: {profile} is served by two Sparks (tensor_parallel_size=2); write "
                 "the same pair = '...' into the data of both",
             )
-    elif not isinstance(member.pair, str) or not member.pair.strip():
+    elif not isinstance(member.pair, str) or not _is_name(member.pair):
         yield Problem(where, "pair", repr(member.pair), "write a name, the same for both Sparks")
-    elif not shared:
-        yield Problem(
-            where,
-            "pair",
-            repr(member.pair),
-            "no profile of this host is served by two Sparks: put the host into the group of one "
-            "with tensor_parallel_size=2, or take pair out",
+
+
+def _mistake(name: str, members: list[Member], shared: list[str]) -> str | None:
+    """What is wrong with a pair; shared: profiles of its hosts that take two Sparks."""
+    hosts = [member.host for member in members]
+    if not shared:
+        return (
+            f"no profile of {' and '.join(hosts)} is served by two Sparks: put both hosts into the "
+            "group of one with tensor_parallel_size=2, or take pair out"
         )
-
-
-def _incomplete(name: str, hosts: list[str], profile: str, serving: list[str]) -> Iterable[Problem]:
     if len(hosts) > 2:
-        told = f"has {len(hosts)} hosts, {', '.join(hosts)}: leave two, give the others a name of "
-        yield Problem(f"pair {name}", profile, "", f"{told}their own")
-    elif len(hosts) == 1:
-        told = f"has one host, {hosts[0]}: write pair = {name!r} into the data of the second"
-        yield Problem(f"pair {name}", profile, "", told)
-    else:
-        (missing,) = set(hosts) - set(serving)
-        told = f"{missing} is not in the group {profile}: put both hosts of the pair into it"
-        yield Problem(f"pair {name}", profile, "", told)
+        return (
+            f"has {len(hosts)} hosts, {', '.join(hosts)}: leave two, give the others a name of "
+            "their own"
+        )
+    if len(hosts) == 1:
+        return f"has one host, {hosts[0]}: write pair = {name!r} into the data of the second"
+    missing = [
+        f"{member.host} is not in the group {profile}"
+        for member in members
+        for profile in shared
+        if profile not in member.profiles
+    ]
+    if missing:
+        return f"{', '.join(missing)}: put both hosts of the pair into the same group"
+    return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Any
 
 # As vLLM reads its own options: small letters count in thousands, capitals in 1,024s.
 _STEPS = {"": 1, **{letter: 1000**n for n, letter in enumerate("kmgt", 1)}}
 _STEPS |= {letter: 1024**n for n, letter in enumerate("KMGT", 1)}
 _SECONDS = {"s": 1, "min": 60, "h": 3600}
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[A-Za-z]*)")
+_AMOUNT = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*(%|[A-Za-z]*)", re.ASCII)
 
 
 def tokens(value: Any) -> Any:
@@ -41,10 +42,12 @@ def fraction(value: Any) -> Any:
 
 def _scaled(value: Any, units: dict[str, int], allowed: str) -> Any:
     """The whole number that a text means; anything else is left to the type's own check."""
+    if isinstance(value, bool):  # Python counts True as 1
+        raise ValueError(f"write {allowed}")
     if not isinstance(value, str):
         return value
     found = _AMOUNT.fullmatch(value.strip().replace("_", ""))
-    number = float(found[1]) * units[found[2]] if found and found[2] in units else 0.5
-    if number != int(number):
+    number = Fraction(found[1]) * units[found[2]] if found and found[2] in units else None
+    if number is None or number.denominator != 1:
         raise ValueError(f"write {allowed}")
     return int(number)
