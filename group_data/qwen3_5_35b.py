@@ -1,4 +1,4 @@
-"""Qwen3.5-35B-A3B-NVFP4: mixture of experts with 3B active, one Spark."""
+"""Qwen3.5-35B-A3B-NVFP4: mixture of experts with 3B active, one Spark, room for a second model."""
 
 profile = dict(
     # Guides name nvidia/Qwen3.5-35B-A3B-NVFP4, which the hub does not show to the public. This
@@ -9,10 +9,10 @@ profile = dict(
     revision="63ffbd1d5ca18043b67ea5302238afe3929fddb2",
     port=8004,
     # Context: a community guide's table for one Spark (0.90, 32,768: 47 to 50 tokens/s). Memory:
-    # 0.7, as spark-arena/recipe-registry has it for the larger FP8 checkpoint, is plenty.
+    # a part of it, so that a second model fits beside it; as its only model, give it 0.85.
     max_model_len=32768,
     kv_cache_dtype="fp8",
-    gpu_memory_utilization=0.7,
+    gpu_memory_utilization=0.45,
     max_num_batched_tokens=16384,
     attention_backend="FLASHINFER",
     # FP4 kernels of early releases stopped it in mid-answer (vllm-project/vllm#35519, #39761).

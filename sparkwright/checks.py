@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
 from sparkwright.errors import Problem, nearest
-from sparkwright.settings import ARCHITECTURES, ModelProfile
+from sparkwright.settings import ARCHITECTURES, ModelProfile, Platform
 
 if TYPE_CHECKING:
     from sparkwright.plan import HostPlan, Plan, RawHost, Release
@@ -132,6 +133,20 @@ def unmet_engine(
         have = " or ".join(fits) or "none of those in releases/: make one, `sparkwright lock`"
         fix = f"the release holds vLLM {version}; releases that meet it: {have}"
         yield Problem(where, "engine", repr(profile.engine), fix)
+
+
+def wrong_lock(host: str, release: Release, platform: Platform) -> Iterable[Problem]:
+    """A lock that was resolved for another machine or Python: its header says for which."""
+    made = re.search(r"^# uv pip compile .*", release.lock_text, re.M)
+    lock, header = release.settings.lock, made[0] if made else ""
+    machine = re.search(r"--python-platform (aarch64|x86_64)\b", header)
+    if machine and machine[1] != platform.architecture:
+        fix = f"was made for {machine[1]}, this host is {platform.architecture}: another lock"
+        yield Problem(f"host {host}", "release.lock", repr(lock), fix)
+    python = re.search(r"--python-version (3\.\d+)\b", header)
+    if python and python[1] != release.settings.python:
+        fix = f"{lock} was made for Python {python[1]}: write that, or make another lock"
+        yield Problem(f"host {host}", "release.python", repr(release.settings.python), fix)
 
 
 def unequal_pairs(plans: Mapping[str, HostPlan]) -> Iterable[Problem]:

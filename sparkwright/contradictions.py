@@ -37,6 +37,15 @@ def contradictions(
 _Found = Iterable[tuple[str, str, str]]
 
 
+def _switch(profile: ModelProfile, name: str) -> bool | None:
+    """Whether a profile switches an option on or off; None when it leaves it alone."""
+    for option, meaning in ((name, True), (f"no-{name}", False)):
+        value = profile.extra_args.get(option)
+        if isinstance(value, bool):
+            return value is meaning
+    return None
+
+
 def _empty(profile: ModelProfile) -> _Found:
     for field in ("quantization", "online_quantization", "reasoning_parser", "tool_call_parser"):
         if getattr(profile, field) == "":
@@ -45,10 +54,11 @@ def _empty(profile: ModelProfile) -> _Found:
 
 def _tools(profile: ModelProfile) -> _Found:
     extra = profile.extra_args
-    if extra.get("enable-auto-tool-choice") and not profile.tool_call_parser:
+    choice = _switch(profile, "enable-auto-tool-choice")
+    if choice and not profile.tool_call_parser:
         fix = "needs a parser: set tool_call_parser, which switches tool choice on by itself"
-        yield "extra_args.enable-auto-tool-choice", repr(extra["enable-auto-tool-choice"]), fix
-    if profile.tool_call_parser and extra.get("enable-auto-tool-choice") is False:
+        yield "extra_args.enable-auto-tool-choice", "True", fix
+    if profile.tool_call_parser and choice is False:
         fix = "tool_call_parser switches it on: take one of the two out"
         yield "extra_args.enable-auto-tool-choice", "False", fix
     if len(set(profile.served_names)) < len(profile.served_names):
@@ -102,8 +112,7 @@ def _batches(profile: ModelProfile) -> _Found:
     if batch and seqs and batch < seqs:
         fix = f"must not be below max_num_seqs ({seqs}): a step takes a token of each sequence"
         yield "max_num_batched_tokens", str(batch), fix
-    chunked = profile.extra_args.get("enable-chunked-prefill", True)
-    if chunked is False and batch and length and batch < length:
+    if _switch(profile, "enable-chunked-prefill") is False and batch and length and batch < length:
         fix = f"without chunked prefill a prompt of max_model_len ({length}) must fit into a step"
         yield "max_num_batched_tokens", str(batch), fix
 

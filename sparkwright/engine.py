@@ -5,18 +5,20 @@ Another engine (SGLang, say) would be a second module with these functions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from sparkwright import paths
+from sparkwright import flags, paths
 from sparkwright.errors import Problem
-from sparkwright.settings import ModelProfile
+from sparkwright.settings import RENAMED, ModelProfile
 
 # Words of guides that `vllm serve --quantization` refuses (0.26 to 0.33 were tried): a
 # pre-quantized checkpoint needs no option, vLLM reads the method from its config.json.
-_IMPLIED_QUANTIZATION = ("nvfp4",)
+_IMPLIED_QUANTIZATION = ("nvfp4", "fp4")
 
 # Profile fields that are options of the same name, in the order in which people look for them.
 _SAME_NAME = (
@@ -59,18 +61,80 @@ PHASES: tuple[tuple[str, str], ...] = (
 )
 
 
-def serve_options(profile: ModelProfile, model: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Quantization:
+    """What `--quantization` has to say for a profile; None: nothing, vLLM finds it by itself."""
+
+    option: str | None = None
+    problem: str = ""
+    field: str = "quantization"
+    warning: str = ""
+
+
+def quantization(
+    profile: ModelProfile,
+    config: Mapping[str, Any] | None,
+    version: str | None,
+    capability: str = "12.1",
+) -> Quantization:
+    """Translate the words of guides into what a version of vLLM accepts.
+
+    config: of the model, whole or an excerpt. capability: compute capability of the GPU.
+    """
+    word = profile.quantization
+    ready = "quantization_config" in (config or {})
+    if profile.online_quantization:
+        if ready:
+            text = "the checkpoint is quantized already (quantization_config): take it out"
+            return Quantization(problem=text, field="online_quantization")
+        return _online(profile.online_quantization, version, capability, "online_quantization")
+    if word not in _IMPLIED_QUANTIZATION:
+        return Quantization(word)
+    # A whole config.json without quantization_config is one of a checkpoint in BF16.
+    if config and "transformers_version" in config and not ready:
+        return _online(str(word), version, capability, "quantization")
+    named = re.search(r"fp4", profile.model, re.I)
+    guess = f"taken as a checkpoint that is {word} already; is it BF16, write online_quantization"
+    return Quantization(warning="" if ready or named else guess)
+
+
+def _online(word: str, version: str | None, capability: str, field: str) -> Quantization:
+    known = flags.catalog(version) if version else None
+    if known is None:
+        return Quantization(word)
+    method = known.quantization.online_for(word, capability)
+    if method:
+        return Quantization(method)
+    can = [v for v in flags.versions() if _can(v, word, capability)]
+    family = int(capability.split(".")[0]) * 10
+    only = known.quantization.only_family
+    fits = sorted(n for n in known.quantization.online if only.get(n, family) == family)
+    text = (
+        f"vLLM {version} can't quantize to it while loading on compute capability {capability}; "
+        f"it can: {', '.join(fits)}"
+    )
+    return Quantization(problem=text + (f"; so can: {', '.join(can)}" if can else ""), field=field)
+
+
+def _can(version: str, word: str, capability: str) -> bool:
+    known = flags.catalog(version)
+    return bool(known and known.quantization.online_for(word, capability))
+
+
+def serve_options(
+    profile: ModelProfile, model: str, quantization: str | None = None
+) -> dict[str, Any]:
     """Options of `vllm serve` for a profile, as long names without dashes in front.
 
-    model: what vLLM opens, a folder on the host.
+    model: what vLLM opens, a folder on the host. quantization: as the release wants it.
     """
     options: dict[str, Any] = {"model": model, "served-model-name": list(profile.names)}
     for field in _SAME_NAME:
         value = getattr(profile, field)
         if value is not None:
             options[field.replace("_", "-")] = value
-    if profile.quantization and profile.quantization not in _IMPLIED_QUANTIZATION:
-        options["quantization"] = profile.quantization
+    if quantization:
+        options["quantization"] = quantization
     if profile.tensor_parallel_size > 1:
         options["tensor-parallel-size"] = profile.tensor_parallel_size
     if profile.enforce_eager:
@@ -82,15 +146,47 @@ def serve_options(profile: ModelProfile, model: str) -> dict[str, Any]:
 
 
 def check(
-    where: str, profile: ModelProfile, config: Mapping[str, Any] | None, version: str | None
+    where: str, profile: ModelProfile, quantized: Quantization, version: str | None
 ) -> tuple[list[Problem], list[Problem]]:
-    """Problems and warnings about a profile's options in one version of vLLM."""
-    return [], []
+    """Problems and warnings about a profile's options and variables in one version of vLLM."""
+    problems, warnings = [], []
+    if quantized.problem:
+        value = getattr(profile, quantized.field)
+        problems.append(Problem(where, quantized.field, repr(value), quantized.problem))
+    if quantized.warning:
+        found = repr(profile.quantization)
+        warnings.append(Problem(where, "quantization", found, quantized.warning))
+    known = flags.catalog(version) if version else None
+    if known is None:
+        reason = f"no list of the options of vLLM {version}" if version else "its vLLM is not known"
+        have = ", ".join(flags.versions())
+        text = f"options are not checked: {reason} before it runs; checked are {have}"
+        return problems, [*warnings, Problem(where, "", "", text)]
+    options = serve_options(profile, "/model", quantized.option)
+    for complaint in known.check(options):
+        field = _field(complaint.option)
+        problems.append(Problem(where, field, complaint.found, complaint.fix))
+    for complaint in known.check_environment(profile.env):
+        name = f"env.{complaint.option}"
+        problems.append(Problem(where, name, complaint.found, complaint.fix))
+    return problems, warnings
 
 
-def serve_yaml(profile: ModelProfile, model: str) -> str:
-    """The file for `vllm serve --config`."""
-    text: str = yaml.safe_dump(serve_options(profile, model), sort_keys=False, allow_unicode=True)
+def _field(option: str) -> str:
+    """The profile's field for an option."""
+    field = RENAMED.get(option, option.replace("-", "_"))
+    return field if field in ModelProfile.model_fields else f"extra_args.{option}"
+
+
+def serve_yaml(
+    profile: ModelProfile, model: str, quantization: str | None = None, version: str | None = None
+) -> str:
+    """The file for `vllm serve --config`. version: of vLLM, when it is known."""
+    options = serve_options(profile, model, quantization)
+    known = flags.catalog(version) if version else None
+    if known:
+        options = known.spelled(options)
+    text: str = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
     return text
 
 

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sparkwright import budget, checks, engine, paths
+from sparkwright import budget, checks, engine, memory, paths
 from sparkwright.contradictions import contradictions
 from sparkwright.errors import PlanError, Problem, nearest, problems_of
+from sparkwright.memory import Estimate
 from sparkwright.pairs import Member, Pair, find_pairs
 from sparkwright.settings import EngineRelease, ModelProfile, Platform, Setting
 
@@ -45,7 +46,7 @@ class Release:
     lock_text: str = field(repr=False)
     """Content of the lock; of a floating or nightly release, its requirement file."""
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Names the folder on the host: another lock or another Python is another release."""
         made_of = f"{self.settings.python} {self.settings.cuda}\n{self.lock_text}"
@@ -58,7 +59,7 @@ class Release:
     def path(self) -> str:
         return f"{paths.RELEASES}/{self.id}"
 
-    @property
+    @cached_property
     def engine_version(self) -> str | None:
         """The vLLM in it, without a local part such as `+cpu`; None when only the host can say."""
         return version_in(self.lock_text)
@@ -87,6 +88,8 @@ class Instance:
     """The instance of the same host that starts before this one: one engine start at a time."""
     config: Mapping[str, Any] | None = field(default=None, repr=False)
     """The model's config.json as far as it is known here: the file itself, or the profile's."""
+    quantization: str | None = None
+    """What `--quantization` has to say in this release; None: nothing."""
     pair: Pair | None = None
     rank: int = 0
 
@@ -106,6 +109,8 @@ class HostPlan:
     name: str
     platform: Platform
     instances: tuple[Instance, ...]
+    estimates: tuple[Estimate, ...] = ()
+    """Memory of each instance."""
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -182,6 +187,7 @@ class _Planner:
         self.known = {group for group, data in group_data.items() if "profile" in data}
         self.texts: dict[Path, str] = {}
         self.releases: dict[EngineRelease, Release] = {}
+        self.estimates: dict[tuple[str, str, float], Estimate] = {}
         self.checked: set[tuple[str, str]] = set()
         self.configs: dict[str, Mapping[str, Any] | None] = {}
         for group, data in group_data.items():
@@ -236,36 +242,56 @@ class _Planner:
         instances: list[Instance] = []
         for group, profile in usable.items():
             assert release is not None  # chosen is not empty here
-            self._check(group, profile, release)
+            quantized = self._check(group, profile, release, platform)
             pair = pairs.get((raw.name, group))
             before = instances[-1].name if instances else None
             rank = pair.hosts.index(raw.name) if pair else 0
             config = self._config(group, profile)
-            instances.append(Instance(group, profile, release, before, config, pair, rank))
-        plan = HostPlan(raw.name, platform, tuple(instances))
+            instances.append(
+                Instance(group, profile, release, before, config, quantized, pair, rank)
+            )
+        estimates = [self._estimate(instance, platform.memory_gib) for instance in instances]
+        plan = HostPlan(raw.name, platform, tuple(instances), tuple(estimates))
         problems, warnings = budget.check(plan)
         self.problems += problems
         self.warnings += warnings
         return plan
 
-    def _check(self, group: str, profile: ModelProfile, release: Release) -> None:
-        """What concerns a profile and a release, whatever the host: once for each two."""
+    def _check(
+        self, group: str, profile: ModelProfile, release: Release, platform: Platform
+    ) -> str | None:
+        """What concerns a profile and a release, whatever the host: once for each two.
+
+        Returns what `--quantization` has to say.
+        """
+        where, config, version = (
+            f"group_data/{group}.py",
+            self._config(group, profile),
+            release.engine_version,
+        )
+        quantized = engine.quantization(profile, config, version, platform.compute_capability)
         if (group, release.id) in self.checked:
-            return
+            return quantized.option
         self.checked.add((group, release.id))
-        where, config = f"group_data/{group}.py", self._config(group, profile)
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
         self.problems += checks.unmet_engine(where, profile, release, self.locks)
-        problems, warnings = engine.check(where, profile, config, release.engine_version)
+        problems, warnings = engine.check(where, profile, quantized, version)
         self.problems += problems
         self.warnings += warnings
         if not release.reproducible:
             self.warnings.append(checks.not_reproducible(release))
+        return quantized.option
+
+    def _estimate(self, instance: Instance, memory_gib: float) -> Estimate:
+        key = (instance.name, instance.release.id, memory_gib)
+        if key not in self.estimates:
+            self.estimates[key] = budget.estimate(instance, memory_gib)
+        return self.estimates[key]
 
     def _config(self, group: str, profile: ModelProfile) -> Mapping[str, Any] | None:
         if group not in self.configs:
-            found = None
+            found = memory.find_config(profile.model, profile.revision, self.environment)
             self.configs[group] = found or profile.config
         return self.configs[group]
 

@@ -6,6 +6,7 @@ A test fails when a table in docs/ is not what this module makes.
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -35,8 +36,35 @@ def table(model: type[Setting]) -> str:
     return "\n".join(lines)
 
 
+def profiles() -> str:
+    """Markdown: the profiles of group_data/, one a line."""
+    lines = ["| profile | model | Sparks | context | budget | for |", "|---|---|---|---|---|---|"]
+    for file in sorted((ROOT / "group_data").glob("*.py")):
+        names = runpy.run_path(str(file))
+        if "profile" not in names:
+            continue
+        profile = ModelProfile.model_validate(names["profile"])
+        context = f"{profile.max_model_len:,}" if profile.max_model_len else "the model's"
+        cells = (
+            f"`{file.stem}`",
+            profile.model,
+            str(profile.tensor_parallel_size),
+            context,
+            f"{profile.gpu_memory_utilization:g}",
+            (names["__doc__"] or "").split("\n")[0].partition(": ")[2],
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def rewritten(text: str) -> str:
     """A page with each table between `<!-- fields: NAME -->` and `<!-- end -->` made anew."""
+    text = re.sub(
+        r"(<!-- profiles -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}{profiles()}\n{found[2]}",
+        text,
+        flags=re.S,
+    )
     return re.sub(
         r"(<!-- fields: (\w+) -->\n).*?(<!-- end -->)",
         lambda found: f"{found[1]}{table(MODELS[found[2]])}\n{found[3]}",

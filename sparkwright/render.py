@@ -99,8 +99,11 @@ def instance_files(instance: Instance) -> list[ManagedFile]:
         "timeout_s": profile.ready_timeout_s + 150,
         "memory_fraction": profile.gpu_memory_utilization,
     }
+    serve = engine.serve_yaml(
+        profile, instance.model_path, instance.quantization, instance.release.engine_version
+    )
     return [
-        ManagedFile(f"{folder}/serve.yaml", engine.serve_yaml(profile, instance.model_path)),
+        ManagedFile(f"{folder}/serve.yaml", serve),
         ManagedFile(
             f"{folder}/env",
             template("etc/sparkwright/profile/env", environment=environment, profile=profile),

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sparkwright.errors import together
+from sparkwright.memory import Estimate
 from sparkwright.plan import HostPlan, Instance, Plan
 
 _BAR = 24
@@ -23,7 +24,9 @@ def table(plan: Plan) -> str:
     ]
     if len(rows) > 1:
         lines.append("")
-        lines.append("MEMORY of one Spark: # weights, = KV cache, + runtime, ? not known in parts")
+        lines.append(
+            "MEMORY in GiB: # weights, = KV cache, + runtime of the engine, . the rest, ? unknown"
+        )
     for title, entries in (("warning", plan.warnings), ("problem", plan.problems)):
         told = together(entries)
         if told:
@@ -42,7 +45,10 @@ def as_json(plan: Plan) -> dict[str, Any]:
                 "host": host.name,
                 "architecture": host.platform.architecture,
                 "memory_gib": host.platform.memory_gib,
-                "instances": [_instance(host, instance) for instance in host.instances],
+                "instances": [
+                    _instance(instance, found)
+                    for instance, found in zip(host.instances, host.estimates, strict=True)
+                ],
             }
             for host in plan.hosts.values()
         ],
@@ -54,17 +60,34 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def _rows(host: HostPlan) -> Iterable[tuple[str, ...]]:
     if not host.instances:
         yield (host.name, "-", "serves nothing", "-", "-", "-", "-", "-")
-    for instance in host.instances:
+    for instance, found in zip(host.instances, host.estimates, strict=True):
+        tokens, sequences = found.kv_tokens, found.sequences
+        length = instance.profile.max_model_len
         yield (
             host.name,
             f"{instance.rank} of {instance.pair.name}" if instance.pair else "-",
             instance.name,
             _release(instance),
             str(instance.profile.port),
-            "",
-            "",
-            "",
+            _memory(found, host.platform.memory_gib),
+            "unknown" if tokens is None else f"{tokens:,}",
+            "unknown" if sequences is None or length is None else f"{sequences:.1f} x {length:,}",
         )
+
+
+def _memory(found: Estimate, total_gib: float) -> str:
+    """A bar of the host's memory, and GiB in numbers: `[####=====+....] 96 of 120`."""
+    if found.budget_gib is None:
+        return f"[{'?' * _BAR}] unknown of {total_gib:.0f}"
+    parts = [(found.budget_gib, "?")]
+    if found.weights_gib is not None and found.kv_gib is not None:
+        cache = max(found.kv_gib, 0)
+        parts = [(found.weights_gib, "#"), (cache, "="), (found.runtime_gib, "+")]
+    bar, done = "", 0.0
+    for size, sign in parts:
+        done += size
+        bar += sign * (min(_BAR, round(done / total_gib * _BAR)) - len(bar))
+    return f"[{bar.ljust(_BAR, '.')}] {found.budget_gib:.0f} of {total_gib:.0f}"
 
 
 def _release(instance: Instance) -> str:
@@ -72,7 +95,7 @@ def _release(instance: Instance) -> str:
     return f"vLLM {version}" if version else instance.release.id
 
 
-def _instance(host: HostPlan, instance: Instance) -> dict[str, Any]:
+def _instance(instance: Instance, found: Estimate) -> dict[str, Any]:
     return {
         "profile": instance.name,
         "model": instance.profile.model,
@@ -80,6 +103,18 @@ def _instance(host: HostPlan, instance: Instance) -> dict[str, Any]:
         "rank": instance.rank,
         "pair": instance.pair.name if instance.pair else None,
         "release": instance.release.id,
+        "reproducible": instance.release.reproducible,
         "engine_version": instance.release.engine_version,
         "port": instance.profile.port,
+        "quantization": instance.quantization,
+        "memory": {
+            "weights_gib": found.weights_gib,
+            "runtime_gib": found.runtime_gib,
+            "kv_gib": found.kv_gib,
+            "budget_gib": found.budget_gib,
+            "kv_bytes_per_token": found.kv_bytes_per_token,
+            "kv_tokens": found.kv_tokens,
+            "full_length_sequences": found.sequences,
+            "unknown": dict(found.unknown),
+        },
     }

@@ -48,7 +48,7 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Options of vLLM that a profile's field of another name sets.
-_RENAMED = {"served-model-name": "served_names", "shutdown-timeout": "shutdown_timeout_s"}
+RENAMED = {"served-model-name": "served_names", "shutdown-timeout": "shutdown_timeout_s"}
 
 
 def _is_plain(value: Any) -> bool:
@@ -255,7 +255,7 @@ class ModelProfile(Setting):
                 )
             if name in _OWN_OPTIONS:
                 raise ValueError(f"{name!r} would take the server out of sparkwright's hands")
-            field = _RENAMED.get(name, name.replace("-", "_"))
+            field = RENAMED.get(name, name.replace("-", "_"))
             if field in cls.model_fields:
                 raise ValueError(f"{name!r} is the field {field}: set that one")
         return value
@@ -435,7 +435,7 @@ class Platform(Setting):
     driver_branch: int = 580
     cuda_major: int = 13
     memory_gib: float = Field(
-        115, gt=0, description="least total memory; Sparks show 119.7 to 121.7 GiB"
+        119.6, gt=0, description="least total memory; Sparks show 119.7 to 121.7 GiB"
     )
     os_reserve_gib: float = Field(8, ge=0, description="memory left for the OS")
 

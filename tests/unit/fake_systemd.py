@@ -181,7 +181,7 @@ class Spark:
                 there = folder / Path(file.path).name
                 there.write_text(file.content)
                 there.chmod(int(file.mode, 8))
-            self.systemd.held[f"vllm@{one.name}.service"] = one.profile.budget
+            self.systemd.held[f"vllm@{one.name}.service"] = one.profile.gpu_memory_utilization
 
     def staged(self, name: str, file: str) -> Path:
         return self.var / "staged" / name / file
