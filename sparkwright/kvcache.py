@@ -96,9 +96,12 @@ def shape(config: Mapping[str, Any]) -> Shape:
         if not isinstance(text, Mapping):
             raise _Unknown(f"text_config is {type(text).__name__}, not a dict")
         attention, state, draft = _layers(text)
+        attention = tuple(layers for layers in attention if layers.layers)
+        if not attention:
+            raise _Unknown("a model without attention layers is not known here")
         return Shape(
             attention,
-            state,
+            state if state and state.layers else None,
             _model_bytes(text, config),
             _checkpoint_dtype(config.get("quantization_config")),
             draft,
@@ -150,11 +153,10 @@ def _windows(text: Mapping[str, Any], full: Attention) -> tuple[Attention, ...]:
             raise _Unknown("which layers have the sliding_window: layer_types is missing")
         types = ["sliding_attention"] * full.layers
     counts = _count(types, full.layers, ("full_attention", "sliding_attention"))
-    split = (
+    return (
         Attention(counts["full_attention"], full.heads, full.head_dims),
         Attention(counts["sliding_attention"], full.heads, full.head_dims, window),
     )
-    return tuple(layers for layers in split if layers.layers)
 
 
 def _gemma4(text: Mapping[str, Any]) -> tuple[Attention, ...]:
@@ -248,9 +250,10 @@ def _count(types: Any, layers: int, known: tuple[str, ...]) -> dict[str, int]:
 
 
 def _dtype(name: Any, key: str) -> int:
-    if name not in _DTYPE_BYTES:
+    size = _DTYPE_BYTES.get(str(name).removeprefix("torch."))
+    if size is None:
         raise _Unknown(f"{key} {name!r} is not known here")
-    return _DTYPE_BYTES[name]
+    return size
 
 
 def _model_bytes(text: Mapping[str, Any], config: Mapping[str, Any]) -> int:
@@ -270,7 +273,7 @@ def _checkpoint_dtype(quantization: Any) -> str | None:
         return None
     scheme = quantization.get("kv_cache_scheme") or quantization.get("kv_cache_quant_algo")
     if isinstance(scheme, Mapping):
-        scheme = {8: "fp8", 4: "nvfp4"}.get(scheme.get("num_bits", 0))
+        scheme = {"8": "fp8", "4": "nvfp4"}.get(str(scheme.get("num_bits")))
     return scheme.lower() if isinstance(scheme, str) else None
 
 
