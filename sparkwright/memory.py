@@ -39,8 +39,8 @@ HOST_GIB = 2.0
 DEFAULT_UTILIZATION = 0.92
 """vLLM's own `gpu_memory_utilization`, 0.27 to 0.33 (`config/cache.py`)."""
 MAX_UTILIZATION = 0.90
-"""More of a Spark is refused: 0.92 can't be met at a start (vllm-project/recipes#632), and guides for
-Spark end at 0.85 to 0.90."""
+"""More of a Spark is refused: 0.92 can't be met at a start (vllm-project/recipes#632), and guides
+for Spark end at 0.85 to 0.90."""
 FREEZE_GIB = 8.0
 """Less for the OS is refused on a Spark: a host with about 7 GiB left froze
 (vllm-project/vllm#46307); NVCheckup plans with 8."""
