@@ -177,7 +177,7 @@ def _weights_too_big(budget: float, weights: float, runtime: float) -> Finding:
         "error",
         "gpu_memory_utilization",
         f"weights {weights:.1f} GiB and runtime {runtime:.1f} GiB do not fit into the budget of "
-        f"{budget:.1f} GiB: raise it, choose a smaller quantization, or use two Sparks",
+        f"{budget:.1f} GiB: raise it, choose a smaller quantization, or use more Sparks",
     )
 
 
