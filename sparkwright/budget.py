@@ -55,7 +55,8 @@ def check(plan: HostPlan) -> tuple[list[Problem], list[Problem]]:
         engines.append(Engine(instance.name, profile.gpu_memory_utilization, fixed, risk))
         for finding in found.findings:
             note(finding.level, instance.name, finding.about, finding.message)
-        for reason in dict.fromkeys(found.unknown.values()):
+        full = any(finding.level == "error" for finding in found.findings)
+        for reason in () if full else dict.fromkeys(found.unknown.values()):
             note("warning", instance.name, "memory", f"can't be told: {reason}")
     platform = plan.platform
     for finding in memory.host_verdict(engines, platform.memory_gib, platform.os_reserve_gib):
