@@ -12,6 +12,12 @@ from sparkwright.settings import ModelProfile
 # Methods of speculative decoding that need a second model (vllm/config/speculative.py); the others
 # use heads of the model itself (mtp) or no model at all (ngram, suffix).
 _NEED_MODEL = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "dflash")
+# Options that are parts of --speculative-config under names of their own.
+_SPECULATIVE = {
+    "spec-method": "method",
+    "spec-model": "model",
+    "spec-tokens": "num_speculative_tokens",
+}
 # One GPU in a Spark, and two Sparks at most: these split a model in other ways.
 _SPLITTERS = ("data-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size")
 
@@ -26,6 +32,7 @@ def contradictions(
     for field, found, fix in (
         *_empty(profile),
         *_tools(profile),
+        *_elsewhere(profile.extra_args),
         *_speculation(profile.speculative_config),
         *_batches(profile),
         *_expectations(profile),
@@ -70,6 +77,12 @@ def _tools(profile: ModelProfile) -> _Found:
         if extra.get(option, 1) != 1:
             fix = "a Spark has one GPU: use tensor_parallel_size=2 and a pair of Sparks"
             yield f"extra_args.{option}", repr(extra[option]), fix
+
+
+def _elsewhere(extra: Mapping[str, Any]) -> _Found:
+    for option, key in _SPECULATIVE.items():
+        if option in extra:
+            yield f"extra_args.{option}", "", f"is {key!r} of the field speculative_config"
 
 
 def _speculation(config: dict[str, Any] | None) -> _Found:

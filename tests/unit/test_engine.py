@@ -48,7 +48,15 @@ KNOWN = {
 
 def options(**changes: Any) -> dict[str, Any]:
     profile = ModelProfile.model_validate({"model": "/m/tiny", **changes})
-    return engine.serve_options(profile, "/m/tiny")
+    wanted = engine.quantization(profile, None, "0.27.1").option
+    return engine.serve_options(profile, "/m/tiny", wanted)
+
+
+def quantized(
+    version: str | None = "0.27.1", config: dict[str, Any] | None = None, **changes: Any
+) -> engine.Quantization:
+    profile = ModelProfile.model_validate({"model": "/m/tiny", **changes})
+    return engine.quantization(profile, config, version)
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -68,6 +76,7 @@ def test_least_profile() -> None:
         "served-model-name": ["tiny"],
         "host": "127.0.0.1",
         "port": 8000,
+        "gpu-memory-utilization": 0.85,
         "shutdown-timeout": 60,
     }
 
@@ -102,8 +111,64 @@ def test_field_and_its_option(field: str, value: object, option: str) -> None:
     assert set(made) - set(options()) <= {option, "enable-auto-tool-choice"}
 
 
+READY = {"transformers_version": "5", "quantization_config": {"quant_method": "modelopt"}}
+BF16 = {"transformers_version": "5"}
+
+
 def test_nvfp4_is_what_people_say_and_no_option() -> None:
     assert options(quantization="nvfp4") == options()
+
+
+@pytest.mark.parametrize(
+    ("found", "option"),
+    [
+        (quantized(), None),
+        (quantized(quantization="nvfp4", config=READY), None),
+        (quantized(quantization="nvfp4", model="/m/Qwen3-NVFP4"), None),
+        (quantized(quantization="modelopt_fp4"), "modelopt_fp4"),
+        (quantized(online_quantization="fp8"), "fp8_per_tensor"),
+        (quantized(online_quantization="fp8", config=BF16), "fp8_per_tensor"),
+        (quantized(online_quantization="mxfp8", version="0.33.0"), "mxfp8"),
+        (quantized(online_quantization="fp8", version="0.99"), "fp8"),
+        (quantized(online_quantization="fp8", version=None), "fp8"),
+    ],
+    ids=str,
+)
+def test_quantization_as_the_release_wants_it(
+    found: engine.Quantization, option: str | None
+) -> None:
+    assert found == engine.Quantization(option)
+
+
+def test_nvfp4_without_a_sign_of_it_is_taken_at_its_word_with_a_warning() -> None:
+    found = quantized(quantization="nvfp4")
+    assert (found.option, found.problem) == (None, "")
+    assert "is it BF16, write online_quantization" in found.warning
+
+
+@pytest.mark.parametrize(
+    ("found", "field", "said"),
+    [
+        (quantized(quantization="nvfp4", config=BF16), "quantization", "vLLM 0.27.1 can't"),
+        (quantized(online_quantization="nvfp4"), "online_quantization", "it can: "),
+        (quantized(online_quantization="fp8", config=READY), "online_quantization", "already"),
+    ],
+    ids=str,
+)
+def test_quantization_that_the_release_can_not_do(
+    found: engine.Quantization, field: str, said: str
+) -> None:
+    assert (found.option, found.field) == (None, field)
+    assert said in found.problem
+
+
+def test_an_engine_that_is_not_known_is_not_checked_and_that_is_said() -> None:
+    profile = ModelProfile.model_validate({"model": "/m/tiny", "extra_args": {"xyzzy": 1}})
+    for version in (None, "0.99"):
+        problems, (warning,) = engine.check("f.py", profile, engine.Quantization(), version)
+        assert problems == []
+        assert warning.fix.startswith("options are not checked: ")
+    assert engine.check("f.py", profile, engine.Quantization(), "0.27.1")[0]
 
 
 def test_tool_parser_switches_automatic_choice_on() -> None:

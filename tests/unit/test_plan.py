@@ -15,7 +15,7 @@ LOCK = "releases/vllm-0.27.1-aarch64.txt"
 RELEASE = {"release": {"lock": LOCK}}
 GROUPS: dict[str, dict[str, Any]] = {
     "all": {},
-    "big": {"profile": {"model": "/m/big", "gpu_memory_utilization": 0.6}},
+    "big": {"profile": {"model": "/m/big", "gpu_memory_utilization": 0.5}},
     "small": {"profile": {"model": "/m/small", "port": 8001, "gpu_memory_utilization": 0.3}},
     "rack_1": {},
 }
@@ -66,55 +66,9 @@ def test_a_host_without_a_profile_serves_nothing_and_needs_no_release() -> None:
 
 
 def test_ports_must_differ() -> None:
-    data = GROUPS | {"other": {"profile": {"model": "/m/o"}}}
+    data = GROUPS | {"other": {"profile": {"model": "/m/o", "gpu_memory_utilization": 0.3}}}
     text = said("big", "other", group_data=data)
     assert "host spark-1: port = 8000: profiles big and other both use it: give one" in text
-
-
-def test_budgets_must_fit_together() -> None:
-    data = GROUPS | {
-        "other": {"profile": {"model": "/m/o", "port": 8002, "gpu_memory_utilization": 0.5}}
-    }
-    text = said("big", "other", group_data=data)
-    assert (
-        "host spark-1: gpu_memory_utilization = 1.10 in all: big 0.6, other 0.5: lower it to 0.93 "
-        "of the memory at most, so that 8 GiB are left for the OS"
-    ) in text
-
-
-@pytest.mark.parametrize(
-    ("budget", "platform", "allowed"),
-    [
-        (None, {}, None),  # vLLM's own 0.92 leaves 8 of 115 GiB
-        (0.93, {}, None),
-        (0.94, {}, "0.93"),
-        (1, {}, "0.93"),
-        (None, {"os_reserve_gib": 12}, "0.90"),
-        (1, {"os_reserve_gib": 0}, None),
-        (0.5, {"memory_gib": 16, "os_reserve_gib": 8}, None),
-        (0.51, {"memory_gib": 16, "os_reserve_gib": 8}, "0.50"),
-        (0.1, {"memory_gib": 8, "os_reserve_gib": 9}, "0.00"),
-    ],
-)
-def test_one_budget_must_leave_the_os_its_share(
-    budget: float | None, platform: dict[str, Any], allowed: str | None
-) -> None:
-    data = {"big": {"profile": {"model": "/m/big", "gpu_memory_utilization": budget}}}
-    if allowed is None:
-        assert plan("big", group_data=data, platform=platform).instances
-    else:
-        text = said("big", group_data=data, platform=platform)
-        assert f"{budget or 0.92:.2f} in all: big {budget or 0.92:g}" in text
-        assert f": lower it to {allowed} of the memory at most" in text
-
-
-def test_budgets_that_fill_what_is_allowed_exactly() -> None:
-    data = {
-        name: {"profile": {"model": "/m", "port": 8000 + n, "gpu_memory_utilization": 0.1}}
-        for n, name in enumerate("abc")
-    }
-    platform = {"memory_gib": 10, "os_reserve_gib": 7}
-    assert len(plan("a", "b", "c", group_data=data, platform=platform).instances) == 3
 
 
 def test_a_misspelt_setting_in_a_data_file_does_not_read_as_serves_nothing() -> None:
