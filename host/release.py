@@ -99,18 +99,32 @@ def _install(path: str, request: dict[str, object]) -> None:
     # A second index goes first for what it holds (uv's own rule), so a nightly vllm is taken from
     # it and nothing of that name from elsewhere.
     how = ["sync", "--require-hashes", listed] if request["locked"] else ["install", "-r", listed]
-    run_long(
-        [
-            *(uv, "pip", *how, "--python", f"{path}/bin/python"),
-            *("--no-build", "--compile-bytecode"),
-            *(f"--find-links={folder}" for folder in find_links),
-        ],
-        "installing the release",
-        env,
-        grows=RELEASES,
+    command = [
+        *(uv, "pip", *how, "--python", f"{path}/bin/python"),
+        *("--no-build", "--compile-bytecode"),
+        *(f"--find-links={folder}" for folder in find_links),
+    ]
+    try:
         # uv ends with a list of every package: the lock holds it, or it is asked below.
-        hide="+ ",
-    )
+        run_long(command, "installing the release", env, grows=RELEASES, hide="+ ")
+    except CommandFailedError as failure:
+        raise Refusal(f"{failure}{_advice(' '.join(failure.output))}") from None
+
+
+def _advice(said: str) -> str:
+    """What to do about an install that failed; uv's own words stand above."""
+    if "Hash mismatch" in said:
+        return (
+            ": a file is not the one that was locked, so nothing of it was used. Find out whether "
+            "the index, a mirror or a proxy changed it before you lock again (sparkwright lock)"
+        )
+    if "No solution found" in said:
+        return (
+            ": another requirement in the host's `release`, or a lock for this platform, is needed"
+        )
+    if "Failed to fetch" in said or "error sending request" in said:
+        return ": the host does not reach the package index. When it does, run the deploy again"
+    return ""
 
 
 def _ask(path: str, request: dict[str, object]) -> dict[str, str | None]:

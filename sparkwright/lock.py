@@ -167,7 +167,8 @@ def _lock(wish: _Wish) -> None:
     _report(file, old_name, pins_of(old), pins_of(body), same)
     _sizes(uv, recipe, body, folders)
     if _name(recipe) == "vllm" and recipe.platform == _SPARK:
-        print(f'to use it: release = dict(lock="{_shown(file)}", ...) in group_data/all.py')
+        python = "" if recipe.python == "3.12" else f', python="{recipe.python}"'
+        print(f'to use it: release = dict(lock="{_shown(file)}"{python}) in group_data/all.py')
 
 
 def _recipe(wish: _Wish, uv: Uv) -> tuple[Path, Recipe]:

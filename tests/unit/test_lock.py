@@ -130,7 +130,7 @@ def test_a_new_lock(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "releases/vllm-0.33.0-aarch64.txt written: 2 packages" in said
     assert "there is no earlier lock to compare it with" in said
     assert "unpacked: unknown" in said, "the index of this test is not there"
-    assert 'release = dict(lock="releases/vllm-0.33.0-aarch64.txt"' in said
+    assert 'release = dict(lock="releases/vllm-0.33.0-aarch64.txt")' in said
     assert [f.name for f in (project / "releases").iterdir()] == ["vllm-0.33.0-aarch64.txt"]
 
 

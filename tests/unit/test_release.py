@@ -218,6 +218,29 @@ def test_what_is_not_locked_is_resolved_on_the_host(
     assert "--no-build" in ran[1] and "--require-hashes" not in ran[1]
 
 
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("error: Hash mismatch for `idna==3`", "is not the one that was locked"),
+        ("error: No solution found when resolving dependencies", "another requirement in the"),
+        ("cause: Failed to fetch: https://host/simple/vllm/", "does not reach the package index"),
+        ("error: a new one", "installing the release failed with status 1$"),
+    ],
+)
+def test_an_install_that_fails_says_what_to_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch, said: str, advice: str
+) -> None:
+    monkeypatch.setattr(common, "DOWNLOADS", str(home / "cache"))
+    (home / "tools/bin").mkdir(parents=True)
+    (home / "tools/bin/uv").write_text(
+        f"#!/bin/sh\n[ $1 = venv ] || {{ echo '{said}'; exit 1; }}\n"
+    )
+    (home / "tools/bin/uv").chmod(0o755)
+    with pytest.raises(common.Refusal, match=advice):
+        program.build(dict(REQUEST))
+    assert not (home / "releases/r1/.complete").exists()
+
+
 def test_a_complete_release_is_not_touched(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
