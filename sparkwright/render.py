@@ -23,7 +23,9 @@ _HOST_PROGRAMS = (
     "instance.py",
     "activate.py",
     "ready.py",
+    "watch.py",
 )
+_WATCH_UNITS = ("sparkwright-watch@.service", "sparkwright-watch@.timer")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def base_files() -> list[ManagedFile]:
         ManagedFile(f"{paths.HOST_PROGRAMS}/{name}", (ROOT / "host" / name).read_text(), "0755")
         for name in _HOST_PROGRAMS
     ]
+    units = "etc/systemd/system"
+    files += [ManagedFile(f"/{units}/{n}", template(f"{units}/{n}")) for n in _WATCH_UNITS]
     files.append(ManagedFile("/etc/default/earlyoom", template("etc/default/earlyoom")))
     files.append(ManagedFile(f"{paths.OPT}/tools.txt", (ROOT / "releases/tools.txt").read_text()))
     return files

@@ -11,6 +11,9 @@ STANDIN_EXIT_CODE       exit status of a start that fails by STANDIN_DIE_AT (1)
 STANDIN_GENERATE        hang: requests never finish. empty: an end of turn at once, no text.
                         none: as empty, and usage counts no token. garbage: only "!".
                         error: 500
+                        queue: one request at a time, the others wait
+STANDIN_SWITCH          file; while it is there, its text stands for STANDIN_GENERATE. It may also
+                        say unhealthy: /health says 503 though the engine lives
 STANDIN_TOKEN_SECONDS   time for each token (0)
 STANDIN_IGNORE_API_KEY  1: answers without the key too
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -34,7 +35,7 @@ class State:
         self.aborted = False  # and it went without finishing what it had
         self.running = 0  # requests in flight
         self.prompt_tokens = self.generated_tokens = self.finished = 0
-        self.lock = threading.Lock()
+        self.lock, self.turn = threading.Lock(), threading.Lock()
 
     def count(self, **changes: int) -> None:
         """Add to counters, by name."""
@@ -80,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._admitted(path, _GET, _POST):
             return
         if path in ("/health", "/ping"):
-            self._send(503 if state.dead else 200)
+            self._send(503 if state.dead or _mode() == "unhealthy" else 200)
         elif path == "/load":
             self._send(200, {"server_load": 0})
         elif path == "/version":
@@ -143,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
                 f"request fewer output tokens. (parameter=max_tokens, value={limit})",
                 "max_tokens",
             )
-        mode = os.environ.get("STANDIN_GENERATE", "")
+        mode = _mode()
         if state.dead or mode == "error":
             raise _Refused(500, "InternalServerError", logs.DEAD, None)
         head = {
@@ -152,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
             "created": int(time.time()),
             "model": model,
         }
-        tokens = self._tokens(limit, mode)
+        tokens = self._in_turn(limit) if mode == "queue" else self._tokens(limit, mode)
         finish = "stop" if mode in ("empty", "none") else "length"
         usage = {"prompt_tokens": prompt_tokens, "total_tokens": 0, "completion_tokens": 0}
         if request.get("stream"):
@@ -179,6 +180,10 @@ class _Handler(BaseHTTPRequestHandler):
             # One by one as vLLM does, so that the count is right before the answer is sent.
             self.server.state.count(generated_tokens=1)
             yield _WORDS[number % len(_WORDS)] + " " if text is None else text
+
+    def _in_turn(self, limit: int) -> Iterator[str]:
+        with self.server.state.turn:
+            yield from self._tokens(limit, "")
 
     def _wait_for_client(self) -> None:
         """Do nothing until the client hangs up or the engine dies."""
@@ -249,6 +254,13 @@ class _Handler(BaseHTTPRequestHandler):
             f'INFO:     {host}:{port} - "{self.command} {self.path} HTTP/1.1" '
             f"{status.value} {status.phrase}"
         )
+
+
+def _mode() -> str:
+    """How to misbehave, by the file that may be there now, else by the environment."""
+    with contextlib.suppress(OSError), open(os.environ.get("STANDIN_SWITCH", "")) as file:
+        return file.read().strip()
+    return os.environ.get("STANDIN_GENERATE", "")
 
 
 def _text(content: Any) -> str:
