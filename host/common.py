@@ -167,15 +167,15 @@ def discard(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def write(path: str, text: str, mode: int = 0o644) -> None:
+def write(path: str, text: str | bytes, mode: int = 0o644) -> None:
     """Write beside and rename: a reader sees the old file or the new one, never a part."""
     beside = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside)
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(handle, "w") as file:
+    with open(handle, "wb") as file:
         os.fchmod(file.fileno(), mode)
-        file.write(text)
+        file.write(text if isinstance(text, bytes) else text.encode())
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)

@@ -1,8 +1,9 @@
-"""One engine instance as files: what is staged, what is in place, and putting one for the other."""
+"""One engine instance as files: what is to be, what is in place, and putting one for the other."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -24,18 +25,24 @@ RELOADED = "instance.conf"
 
 
 class Instance:
-    """One instance's folders, and what state.json remembers of it."""
+    """One instance's folders, and what state.json remembers of it.
 
-    def __init__(self, name: str) -> None:
+    source: folder of what is to be in service, in the form of a staging folder (which it is when
+    nothing is said).
+    """
+
+    def __init__(self, name: str, source: str | None = None) -> None:
         self.name = name
         self.unit = f"vllm@{name}.service"
-        self.staged = f"{VAR}/staged/{name}"
+        self.source = source or f"{VAR}/staged/{name}"
+        self.previous = f"{VAR}/previous/{name}"
+        self.failures = f"{VAR}/failures/{name}"
         self.etc = f"{ETC}/{name}"
         self.link = f"{OPT}/active/{name}"
         self.cache = f"{VAR}/cache/{name}"
         self.drop_ins = f"{UNITS}/{self.unit}.d"
-        self.start = read_json(f"{self.staged}/start.json")
-        # Staged file and where it goes.
+        self.start = read_json(f"{self.source}/start.json")
+        # File of the source and where it goes.
         self.targets = {
             "serve.yaml": f"{self.etc}/serve.yaml",
             "env": f"{self.etc}/env",
@@ -45,23 +52,65 @@ class Instance:
         }
 
     def release(self) -> str:
-        return (content(f"{self.staged}/release") or b"").decode().strip()
+        return (content(f"{self.source}/release") or b"").decode().strip()
+
+    def has_release(self) -> bool:
+        """False when the release was deleted, or not built yet."""
+        return os.path.exists(f"{OPT}/releases/{self.release()}/.complete")
+
+    def serving(self) -> str | None:
+        """The release that the link names; None when there is no link."""
+        try:
+            return os.path.basename(os.readlink(self.link))
+        except OSError:
+            return None
+
+    def drift(self) -> list[str]:
+        """Files and links that somebody changed since they were put in service."""
+        memory = self.remembered()
+        known = memory.get("files")
+        known = known if isinstance(known, dict) else {}
+        edited = [t for n, t in self.targets.items() if n in known and known[n] != _digest(t)]
+        moved = memory.get("release") and memory["release"] != self.serving()
+        return [*edited, *([self.link] if moved else [])]
+
+    def keep(self, folder: str) -> bool:
+        """Copy what is in service into a folder of a source's form; False when nothing is."""
+        release = self.serving() or self.remembered().get("release")
+        if not release or not os.path.exists(f"{self.etc}/serve.yaml"):
+            return False
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        start = f"{self.etc}/start.json"
+        if not os.path.exists(start):
+            start = f"{VAR}/staged/{self.name}/start.json"
+        for name, target in {**self.targets, "start.json": start}.items():
+            if os.path.exists(target):
+                _copy(target, f"{folder}/{name}")
+        write(f"{folder}/release", f"{release}\n")
+        return True
+
+    def copy_to(self, folder: str) -> None:
+        """Copy the source, so that a transaction isn't changed by who stages anew meanwhile."""
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for name in [*self.targets, "start.json", "release"]:
+            if os.path.exists(f"{self.source}/{name}"):
+                _copy(f"{self.source}/{name}", f"{folder}/{name}")
 
     def fingerprint(self) -> str:
         """Of everything that an engine is started with."""
         digest = hashlib.sha256(self.release().encode())
         for name in self.targets:
             if name != RELOADED:
-                text = essence(content(f"{self.staged}/{name}"))
+                text = essence(content(f"{self.source}/{name}"))
                 digest.update(f"\n{name} {-1 if text is None else len(text)}\n".encode())
                 digest.update(text or b"")
         return digest.hexdigest()
 
     def in_place(self) -> bool:
-        """The files in service are the staged ones, to the letter and the mode, the link points
+        """The files in service are the source's, to the letter and the mode, the link points
         right, and the cache folder is the engine's."""
         same = all(
-            _seal(f"{self.staged}/{name}") == _seal(target) for name, target in self.targets.items()
+            _seal(f"{self.source}/{name}") == _seal(target) for name, target in self.targets.items()
         )
         return same and self._link_is_right() and self._cache_is_right()
 
@@ -72,20 +121,21 @@ class Instance:
             return False
 
     def must_restart(self, unit: service.Unit) -> bool:
-        """True when the running (or stopped) engine was not started with what is staged."""
+        """True when the running (or stopped) engine was not started with what the source holds."""
         same = all(
-            essence(content(f"{self.staged}/{name}")) == essence(content(target))
+            essence(content(f"{self.source}/{name}")) == essence(content(target))
             for name, target in self.targets.items()
             if name != RELOADED
         )
-        memory = self.remembered()
         if not same or not self._link_is_right():
             return True
-        if memory.get("fingerprint") != self.fingerprint():
-            return True
-        same_boot = memory.get("boot") == _boot()
-        started_before = unit.started_us < float(str(memory.get("switched_us", 0)))
-        return bool(unit.main_pid and same_boot and started_before)
+        # A transaction that was cut off has its own record. So state.json may be lost: it only
+        # tells of somebody who started the engine while files were switched.
+        memory = self.remembered()
+        switched = memory.get("switched_us")
+        if memory.get("boot") != boot() or not isinstance(switched, int | float):
+            return False
+        return bool(unit.main_pid and unit.started_us < switched)
 
     def _link_is_right(self) -> bool:
         try:
@@ -97,11 +147,11 @@ class Instance:
         """Let systemd read the staged unit before anything is stopped or installed for it."""
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/{self.unit}"
-            text = (content(f"{self.staged}/vllm@.service") or b"").decode()
+            text = (content(f"{self.source}/vllm@.service") or b"").decode()
             # Its program is put in place only with the switch.
             write(path, re.sub(r"(?m)^ExecStart=.*$", "ExecStart=/bin/true", text))
             os.mkdir(f"{path}.d")
-            shutil.copy(f"{self.staged}/{RELOADED}", f"{path}.d")
+            shutil.copy(f"{self.source}/{RELOADED}", f"{path}.d")
             # Without --recursive-errors a misspelt directive is a remark, not a failure.
             command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", path]
             done = subprocess.run(command, capture_output=True, text=True)
@@ -109,24 +159,25 @@ class Instance:
             raise Refusal(f"systemd does not accept the staged unit: {done.stderr.strip()}")
 
     def install(self) -> None:
-        """Put the staged files in place, each by rename."""
+        """Put the source's files in place, each by rename."""
         os.makedirs(self.etc, mode=0o755, exist_ok=True)
         os.makedirs(self.drop_ins, exist_ok=True)
         os.makedirs(self.cache, exist_ok=True)
         if not self._cache_is_right():
             subprocess.run(["chown", "-R", f"{ENGINE_USER}:", self.cache], check=True)
         for name, target in self.targets.items():
-            text = content(f"{self.staged}/{name}")
-            if text is None:
+            if not os.path.exists(f"{self.source}/{name}"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(target)
-            elif _seal(f"{self.staged}/{name}") != _seal(target):
-                mode = os.stat(f"{self.staged}/{name}").st_mode & 0o777
-                write(target, text.decode(), mode)
+            elif _seal(f"{self.source}/{name}") != _seal(target):
+                _copy(f"{self.source}/{name}", target)
+        if os.path.exists(f"{self.source}/start.json"):
+            _copy(f"{self.source}/start.json", f"{self.etc}/start.json")
         service.systemctl("daemon-reload")
+        self.remember(files={name: _digest(target) for name, target in self.targets.items()})
 
     def switch(self) -> None:
-        """Put the staged files and the release in place; the engine must be stopped."""
+        """Put the source's files and release in place; the engine must be stopped."""
         self.install()
         os.makedirs(f"{OPT}/active", exist_ok=True)
         beside = f"{self.link}.new"
@@ -136,32 +187,43 @@ class Instance:
             shutil.rmtree(self.link)
         os.symlink(f"{OPT}/releases/{self.release()}", beside)
         os.replace(beside, self.link)
-        previous = self.remembered().get("release")
-        changed = previous != self.release()
         self.remember(
-            fingerprint=self.fingerprint(),
-            boot=_boot(),
+            boot=boot(),
             switched_us=time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6,
             release=self.release(),
+            since=time.time(),
             status="starting",
-            **({"previous_release": previous} if changed and previous else {}),
         )
 
-    def remove(self) -> None:
-        """Remove everything of a stopped instance but the weights.
+    def withdraw(self) -> None:
+        """Take a stopped instance out of service; what is staged, kept and cached stays.
 
         The drop-in goes last: while that is there, the next run tries again.
         """
+        service.systemctl("disable", "--quiet", self.unit, check=False)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.link)
-        for folder in (self.cache, self.staged, self.etc):
+        shutil.rmtree(self.etc, ignore_errors=True)
+        service.systemctl("reset-failed", self.unit, check=False)
+        shutil.rmtree(self.drop_ins, ignore_errors=True)
+        if not glob.glob(f"{UNITS}/vllm@?*.service.d"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.targets["vllm@.service"])
+        service.systemctl("daemon-reload")
+
+    def remove(self) -> None:
+        """Remove everything of a stopped instance but the weights."""
+        pending = f"{VAR}/transaction/{self.name}"
+        for folder in (self.cache, f"{VAR}/staged/{self.name}", self.previous, self.failures):
             shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(pending, ignore_errors=True)
+        self.forget()
+        self.withdraw()
+
+    def forget(self) -> None:
         state = read_json(STATE)
         state.pop(self.name, None)
         write(STATE, json.dumps(state, indent=1) + "\n", 0o600)
-        service.systemctl("reset-failed", self.unit, check=False)
-        shutil.rmtree(self.drop_ins, ignore_errors=True)
-        service.systemctl("daemon-reload")
 
     def remembered(self) -> dict[str, object]:
         entry = read_json(STATE).get(self.name)
@@ -181,6 +243,15 @@ def content(path: str) -> bytes | None:
         return None
 
 
+def _copy(source: str, target: str) -> None:
+    write(target, content(source) or b"", os.stat(source).st_mode & 0o777)
+
+
+def _digest(path: str) -> str | None:
+    text = content(path)
+    return None if text is None else hashlib.sha256(text).hexdigest()
+
+
 def _seal(path: str) -> tuple[bytes | None, int, int]:
     """What must be equal of a staged file and the one in place: content, mode, owner."""
     try:
@@ -198,5 +269,6 @@ def essence(text: bytes | None) -> bytes | None:
     return b"\n".join(lines)
 
 
-def _boot() -> str:
+def boot() -> str:
+    """Identifies this boot: monotonic times of another one say nothing."""
     return (content("/proc/sys/kernel/random/boot_id") or b"").decode().strip()

@@ -211,10 +211,12 @@ def _find_ninja(path: str) -> None:
 
 
 def prune(keep: list[str]) -> None:
-    """Remove releases, whole or half built, that neither `keep` nor a staged instance names."""
-    for file in glob.glob(f"{VAR}/staged/*/release"):
-        with open(file) as staged:
-            keep = [*keep, staged.read().strip()]
+    """Remove releases, whole or half built, that neither `keep` nor an instance names: as what is
+    staged, as what was before, or in a transaction that is under way."""
+    for folder in ("staged", "previous", "transaction/*"):
+        for file in glob.glob(f"{VAR}/{folder}/*/release"):
+            with open(file) as named:
+                keep = [*keep, named.read().strip()]
     for entry in sorted(os.listdir(RELEASES)):
         name = entry.removesuffix(".txt")
         if name in keep:

@@ -162,12 +162,13 @@ def is_holder(unit: str | None, port: int) -> bool:
     return bool(holders) and all(holder["unit"] == unit for holder in holders)
 
 
-def prove(unit: str, server: Endpoint, patient: bool = True) -> str:
+def prove(unit: str, server: Endpoint, patient: bool = True, limit_s: float | None = None) -> str:
     """Make the instance generate, and return a sentence that says what came.
 
     A health check is no proof: the answer must come from a process of this unit, under the served
     name, and hold tokens. A server that is busy proves itself by the tokens that it generates for
-    others. patient: after a start, when the first request may still compile a kernel.
+    others. patient: after a start, when the first request may still compile a kernel. limit_s: how
+    long a generation is waited for, when neither fits.
     Raises Refusal with what is missing.
     """
     if not is_holder(unit, server.port):
@@ -181,7 +182,7 @@ def prove(unit: str, server: Endpoint, patient: bool = True) -> str:
     served = _names(models)
     if status != 200 or server.name not in served:
         raise Refusal(f"/v1/models says {status}, serves {served}, not {server.name!r}")
-    limit = GENERATION_TIMEOUT_S if patient else BUSY_AFTER_S
+    limit = limit_s or (GENERATION_TIMEOUT_S if patient else BUSY_AFTER_S)
     try:
         status, answer = server.ask("/v1/chat/completions", _request(server.name), limit)
     except TimeoutError:
@@ -245,6 +246,50 @@ def _tokens(answer: object) -> int:
     )
     usage = answer.get("usage") or {}
     return int(usage.get("completion_tokens") or 0) if text else 0
+
+
+def left_behind(unit: str) -> list[str]:
+    """Processes of a unit that are still there: `pid 7 VLLM::EngineCore`.
+
+    After a `kill -9` of the API server an engine was seen to hold 104 GB (docs/recovery.md).
+    """
+    left = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and probe.unit_of(int(entry.name)) == unit:
+            command = (probe.read(f"/proc/{entry.name}/cmdline") or "").replace("\0", " ").strip()
+            left.append(f"pid {entry.name} {command[:60]}".strip())
+    return left
+
+
+def launch(unit: str, command: list[str]) -> bool:
+    """Start a command as a unit of its own, which no connection ends; False when that runs already.
+
+    Killed, it is started again, three times at most: it finds what it was doing in its record.
+    """
+    if is_running(unit):
+        return False
+    settings = ("Restart=on-abnormal", "StartLimitBurst=3", "StartLimitIntervalSec=1h")
+    # SIGTERM is for the program alone, which puts everything back before it ends.
+    settings += ("KillMode=mixed", "TimeoutStopSec=20min", "SyslogIdentifier=sparkwright")
+    done = subprocess.run(
+        ["systemd-run", "--quiet", "--collect", f"--unit={unit}"]
+        + [f"--property={setting}" for setting in settings]
+        + command,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode and not is_running(unit):
+        raise Refusal(f"systemd-run: {done.stderr.strip()}")
+    return not done.returncode
+
+
+def is_running(unit: str) -> bool:
+    state = show(unit)
+    return state.queued or state.active not in ("inactive", "failed")
+
+
+def shutting_down() -> bool:
+    return systemctl("is-system-running", check=False).strip() == "stopping"
 
 
 def memory_holders(limit: int = 5) -> str:

@@ -21,6 +21,10 @@ _HOST_PROGRAMS = (
     "engine_log.py",
     "service.py",
     "instance.py",
+    "starting.py",
+    "transaction.py",
+    "detached.py",
+    "status.py",
     "activate.py",
     "ready.py",
     "watch.py",
@@ -68,6 +72,8 @@ def base_files() -> list[ManagedFile]:
     units = "etc/systemd/system"
     files += [ManagedFile(f"/{units}/{n}", template(f"{units}/{n}")) for n in _WATCH_UNITS]
     files.append(ManagedFile("/etc/default/earlyoom", template("etc/default/earlyoom")))
+    recovery = "etc/systemd/system/sparkwright-recover.service"
+    files.append(ManagedFile(f"/{recovery}", template(recovery)))
     files.append(ManagedFile(f"{paths.OPT}/tools.txt", (ROOT / "releases/tools.txt").read_text()))
     return files
 
@@ -93,14 +99,14 @@ def instance_files(instance: Instance) -> list[ManagedFile]:
         "etc/systemd/system/vllm@.service.d/instance.conf",
         instance=instance,
         # systemd's limit must be the outer one, so that the engine's own error is what is read.
-        start_timeout_s=profile.ready_timeout_s + 120,
+        start_timeout_s=instance.start_timeout_s + 120,
         stop_timeout_s=profile.shutdown_timeout_s + 30,
     )
     start = {
         "endpoint": {"host": profile.host, "port": profile.port, "name": profile.names[0]},
         "phases": engine.PHASES,
         "normal": engine.normal_start(profile),
-        "timeout_s": profile.ready_timeout_s + 150,
+        "timeout_s": instance.start_timeout_s + 150,
         "memory_fraction": profile.gpu_memory_utilization,
     }
     serve = engine.serve_yaml(

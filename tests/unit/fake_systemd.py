@@ -16,6 +16,9 @@ import instance
 import probe
 import pytest
 import service
+import starting
+import status
+import transaction
 from common import Refusal
 from instance import Instance
 
@@ -52,6 +55,8 @@ class Systemd:
     held: dict[str, float] = field(default_factory=dict)
     """Fraction of the memory that each unit's engine holds while it runs."""
     invocations: int = 0
+    left: list[str] = field(default_factory=list)
+    """Processes that a stopped unit leaves."""
 
     def systemctl(self, *arguments: str, check: bool = True) -> str:
         self.asked.append(" ".join(a for a in arguments if not a.startswith("--")))
@@ -102,7 +107,13 @@ class Systemd:
         free = 1 - sum(self.held.get(unit, 0) for unit in running)
         return {"MemTotal": 100 * GIB, "MemAvailable": int(free * 100 * GIB)}
 
-    def prove(self, unit: str, server: service.Endpoint, patient: bool = True) -> str:
+    def prove(
+        self,
+        unit: str,
+        server: service.Endpoint,
+        patient: bool = True,
+        limit_s: float | None = None,
+    ) -> str:
         assert self.state(unit).active == "active"
         outcome = (self.proofs.get(unit) or [f"{server.name} generated 8 tokens"]).pop(0)
         if isinstance(outcome, Refusal):
@@ -135,7 +146,7 @@ class Spark:
         self.root, self.systemd = root, Systemd()
         self.etc, self.opt, self.var = root / "etc", root / "opt", root / "var"
         self.units = root / "units"
-        for module in (common, instance, activate, service):
+        for module in (common, instance, activate, service, status, transaction):
             for name, folder in {"ETC": self.etc, "OPT": self.opt, "VAR": self.var}.items():
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, str(folder))
@@ -143,6 +154,10 @@ class Spark:
         monkeypatch.setattr(instance, "UNITS", str(self.units))
         monkeypatch.setattr(instance, "ENGINE_USER", pwd.getpwuid(os.getuid()).pw_name)
         self.verified: list[str] = []
+        self.stopping_host = False
+        monkeypatch.setattr(service, "left_behind", lambda _: self.systemd.left)
+        monkeypatch.setattr(service, "shutting_down", lambda: self.stopping_host)
+        monkeypatch.setattr(transaction.signal, "signal", lambda *_: None)
         self.verify = Instance.verify
         monkeypatch.setattr(Instance, "verify", lambda one: self.verified.append(one.name))
         for name in ("systemctl", "show", "prove"):
@@ -153,10 +168,10 @@ class Spark:
         clock = SimpleNamespace(
             monotonic=lambda: self.systemd.now, sleep=self.systemd.advance, time=time.time
         )
-        monkeypatch.setattr(activate, "time", clock)
-        monkeypatch.setattr(activate.os, "sync", lambda: None)
+        monkeypatch.setattr(starting, "time", clock)
+        monkeypatch.setattr(transaction.os, "sync", lambda: None)
         dropped = self.root / "drop_caches"
-        monkeypatch.setattr(activate, "open", lambda *_: dropped.open("w"), raising=False)
+        monkeypatch.setattr(starting, "open", lambda *_: dropped.open("w"), raising=False)
 
     def stage(self, **profiles: dict[str, Any]) -> None:
         """Stage what the deploy would, in the order of the names."""
@@ -175,6 +190,7 @@ class Spark:
         release = {"release": {"lock": "releases/vllm-0.27.1-aarch64.txt"}}
         plan = build_plan([RawHost("h", tuple(profiles), release)], data)["h"]
         for one in plan.instances:
+            self.build(one.release.id)
             folder = self.var / "staged" / one.name
             folder.mkdir(parents=True, exist_ok=True)
             for file in render.instance_files(one):
@@ -183,13 +199,18 @@ class Spark:
                 there.chmod(int(file.mode, 8))
             self.systemd.held[f"vllm@{one.name}.service"] = one.profile.gpu_memory_utilization
 
+    def build(self, release: str) -> None:
+        """A release that is whole."""
+        (self.opt / "releases" / release).mkdir(parents=True, exist_ok=True)
+        (self.opt / "releases" / release / ".complete").touch()
+
     def staged(self, name: str, file: str) -> Path:
         return self.var / "staged" / name / file
 
     def serve(self, **profiles: dict[str, Any]) -> None:
         """Stage and apply; what was asked of systemd is forgotten."""
         self.stage(**profiles)
-        activate.apply(list(profiles))
+        transaction.run(list(profiles))
         self.systemd.asked.clear()
 
     def state(self, name: str) -> service.Unit:

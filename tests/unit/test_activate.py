@@ -7,6 +7,8 @@ from typing import Any
 
 import activate
 import pytest
+import starting
+import transaction
 from common import Refusal
 
 from tests.unit.fake_systemd import (
@@ -38,21 +40,21 @@ def edit(spark: Spark, name: str, file: str, text: str) -> None:
 
 def test_a_first_start(spark: Spark, capsys: Said) -> None:
     spark.stage(a={})
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.verified == ["a"]
     assert spark.systemd.changes() == ["daemon-reload", f"start {A}"]
     said = capsys.readouterr().out
     assert "waiting for its turn" in said and "loading weights" in said and "ready" in said
     assert "m generated 8 tokens" in said
     entry = json.loads((spark.var / "state.json").read_text())["a"]
-    assert (entry["status"], entry["reason"]) == ("serving", None)
+    assert (entry["status"], entry["last"]["result"]) == ("serving", "serving")
     assert spark.state("a").enabled
     assert (spark.root / "drop_caches").read_text() == "3"
 
 
 def test_again_nothing_is_done(spark: Spark, capsys: Said) -> None:
     spark.serve(a={}, b={})
-    activate.apply(["a", "b"])
+    transaction.run(["a", "b"])
     assert spark.systemd.changes() == []
     assert spark.verified == ["a", "b"], "what is in place is not verified again"
     seen = checked(capsys, "a", "b")
@@ -66,7 +68,7 @@ def test_a_comment_restarts_nothing(spark: Spark, file: str, capsys: Said) -> No
     edit(spark, "a", file, "\n# A word more.\n")
     assert checked(capsys, "a")["a"]["missing"] == "what is staged is not what is in service"
     assert spark.systemd.changes() == [], "check changes nothing"
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.systemd.changes() == ["daemon-reload"]
     assert "proof" in checked(capsys, "a")["a"], "and is in place now"
 
@@ -74,7 +76,7 @@ def test_a_comment_restarts_nothing(spark: Spark, file: str, capsys: Said) -> No
 def test_order_and_time_outs_are_reloaded_only(spark: Spark) -> None:
     spark.serve(a={}, b={})
     edit(spark, "b", "instance.conf", "TimeoutStopSec=999\n")
-    activate.apply(["a", "b"])
+    transaction.run(["a", "b"])
     assert spark.systemd.changes() == ["daemon-reload"]
     assert "999" in (spark.units / f"{B}.d/instance.conf").read_text()
 
@@ -82,7 +84,7 @@ def test_order_and_time_outs_are_reloaded_only(spark: Spark) -> None:
 def test_how_a_start_is_followed_is_nobodys_restart(spark: Spark) -> None:
     spark.serve(a={})
     spark.stage(a={"expects": {"warm_start_s": 5}})
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.systemd.changes() == []
 
 
@@ -90,15 +92,15 @@ def test_a_changed_value_restarts_its_instance_alone(spark: Spark, capsys: Said)
     spark.serve(a={}, b={})
     spark.stage(a={}, b={"max_model_len": 4096})
     assert "missing" in checked(capsys, "b")["b"]
-    activate.apply(["a", "b"])
+    transaction.run(["a", "b"])
     assert spark.systemd.changes() == [f"stop {B}", "daemon-reload", f"start {B}"]
     assert "4096" in (spark.etc / "b/serve.yaml").read_text()
 
 
 def test_memory_that_one_gives_up_is_there_for_the_other(spark: Spark) -> None:
-    spark.serve(a={"gpu_memory_utilization": 0.2}, b={"gpu_memory_utilization": 0.7})
-    spark.stage(a={"gpu_memory_utilization": 0.7}, b={"gpu_memory_utilization": 0.2})
-    activate.apply(["a", "b"])
+    spark.serve(a={"gpu_memory_utilization": 0.2}, b={"gpu_memory_utilization": 0.65})
+    spark.stage(a={"gpu_memory_utilization": 0.65}, b={"gpu_memory_utilization": 0.2})
+    transaction.run(["a", "b"])
     asked = [a for a in spark.systemd.changes() if a != "daemon-reload"]
     assert asked == [f"stop {A}", f"stop {B}", f"start {A}", f"start {B}"]
 
@@ -110,10 +112,11 @@ def test_memory_that_does_not_come_back(spark: Spark, capsys: Said) -> None:
     )
     spark.systemd.held["other"] = 0.8
     with pytest.raises(Refusal, match=r"20.0 of 50.0 GiB are free after 304 s; largest: 80.0 GiB"):
-        activate.apply(["a"])
+        transaction.run(["a"])
     assert f"start {A}" not in spark.systemd.asked
     assert "waiting for memory: 20.0 of 50.0 GiB are free" in capsys.readouterr().out
-    assert json.loads((spark.var / "state.json").read_text())["a"]["status"] == "failed"
+    last = json.loads((spark.var / "state.json").read_text())["a"]["last"]
+    assert last["result"] == "failed" and "80.0 GiB" in last["reason"]
 
 
 LOOP = {"active": "activating", "sub": "auto-restart", "main_pid": 0, "exit_status": "1"}
@@ -128,28 +131,28 @@ BAD_STARTS: dict[str, Start] = {
 
 @pytest.mark.parametrize("start", BAD_STARTS.values(), ids=BAD_STARTS)
 def test_a_start_that_fails_is_stopped_and_remembered(spark: Spark, start: Start) -> None:
-    spark.stage(a={}, b={})
+    spark.stage(a={})
     spark.systemd.starts[A] = [start]
     with pytest.raises(Refusal) as caught:
-        activate.apply(["a", "b"])
+        transaction.run(["a"])
     assert str(caught.value).startswith("a did not start: RuntimeError: no kernel image")
     assert "whole log: sudo journalctl -u vllm@a.service ID=i1" in str(caught.value)
     assert spark.state("a").active == "inactive"
-    assert spark.state("b").active == "active", "the other one serves all the same"
     never = start == BAD_STARTS["never gets ready"]
     assert never or spark.systemd.now < 20, "it is not waited for the time-out"
-    state = json.loads((spark.var / "state.json").read_text())
-    assert (state["a"]["status"], state["b"]["status"]) == ("failed", "serving")
-    assert state["a"]["reason"] == str(caught.value)
+    last = json.loads((spark.var / "state.json").read_text())["a"]["last"]
+    assert last["result"] == "failed" and str(caught.value).startswith(last["reason"])
+    assert last["detail"]["exception"] == "RuntimeError: no kernel image is available"
+    assert last["detail"]["phase"] and last["detail"]["elapsed_s"] <= 250
 
 
 def test_after_a_failure_the_next_run_tries_again(spark: Spark, capsys: Said) -> None:
     spark.stage(a={})
     spark.systemd.starts[A] = [[(0, FAILED, CRASH)], GOOD]
     with pytest.raises(Refusal):
-        activate.apply(["a"])
-    assert checked(capsys, "a")["a"]["missing"] == f"{A} is inactive"
-    activate.apply(["a"])
+        transaction.run(["a"])
+    assert checked(capsys, "a")["a"]["missing"] == "what is staged is not what is in service"
+    transaction.run(["a"])
     assert json.loads((spark.var / "state.json").read_text())["a"]["status"] == "serving"
 
 
@@ -157,14 +160,14 @@ def test_a_start_that_is_not_taken_up_has_no_journal(spark: Spark) -> None:
     spark.stage(a={})
     spark.systemd.starts[A] = [[]]
     with pytest.raises(Refusal, match="did not start: no exception in its journal"):
-        activate.apply(["a"])
-    assert activate.GRACE_S < spark.systemd.now < 2 * activate.GRACE_S
+        transaction.run(["a"])
+    assert starting.GRACE_S < spark.systemd.now < 2 * starting.GRACE_S
 
 
 def test_a_start_that_waits_for_another_unit_is_waited_for(spark: Spark, capsys: Said) -> None:
     spark.stage(a={})
     spark.systemd.starts[A] = [[(0, QUEUED, []), (50, STARTING, []), (60, RUNNING, [])]]
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.state("a").active == "active"
     assert capsys.readouterr().out.count("waiting for its turn") >= 5
 
@@ -176,7 +179,7 @@ def test_a_start_that_is_under_way_is_followed(spark: Spark, wait: int) -> None:
     spark.systemd.systemctl("stop", A)
     spark.systemd.begin(A, [(0, QUEUED, []), (wait, STARTING, []), (wait + 9, RUNNING, [])])
     spark.systemd.asked.clear()
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.systemd.changes() == []
     assert spark.state("a").active == "active"
 
@@ -186,7 +189,7 @@ def test_a_start_that_is_under_way_and_fails(spark: Spark) -> None:
     spark.systemd.systemctl("stop", A)
     spark.systemd.begin(A, [(0, STARTING, []), (9, FAILED, CRASH)])
     with pytest.raises(Refusal, match="a did not start: RuntimeError: no kernel image"):
-        activate.apply(["a"])
+        transaction.run(["a"])
 
 
 def test_what_starts_with_old_files_is_not_let_finish(spark: Spark) -> None:
@@ -195,7 +198,7 @@ def test_what_starts_with_old_files_is_not_let_finish(spark: Spark) -> None:
     spark.systemd.begin(A, [(0, STARTING, []), (99, RUNNING, [])])
     spark.systemd.asked.clear()
     spark.stage(a={"max_num_seqs": 2})
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.systemd.changes()[:3] == [f"stop {A}", f"kill {A}", f"stop {A}"]
 
 
@@ -205,7 +208,7 @@ def test_a_queued_start_with_old_files_is_taken_back(spark: Spark) -> None:
     spark.systemd.begin(A, [(0, QUEUED, []), (999, STARTING, [])])
     spark.systemd.asked.clear()
     spark.stage(a={"max_num_seqs": 2})
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.systemd.changes()[0] == f"stop {A}"
 
 
@@ -213,7 +216,7 @@ def test_a_busy_server_is_left_alone(spark: Spark, capsys: Said) -> None:
     spark.serve(a={})
     spark.systemd.proofs[A] = ["m is busy: 123 tokens for others in 5 s"] * 2
     assert "busy" in checked(capsys, "a")["a"]["proof"]
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.systemd.changes() == []
 
 
@@ -221,7 +224,7 @@ def test_a_server_that_generates_nothing_is_started_anew(spark: Spark, capsys: S
     spark.serve(a={})
     spark.systemd.proofs[A] = [Refusal("a generation gave nothing in 30 s")] * 2 + ["m generated"]
     assert checked(capsys, "a")["a"]["missing"] == "a generation gave nothing in 30 s"
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert spark.systemd.changes() == [f"stop {A}", f"start {A}"]
     assert "a generation gave nothing in 30 s; it is started anew" in capsys.readouterr().out
 
@@ -230,14 +233,14 @@ def test_a_server_that_starts_and_generates_nothing(spark: Spark) -> None:
     spark.stage(a={})
     spark.systemd.proofs[A] = [Refusal("a generation returned no token")]
     with pytest.raises(Refusal, match="returned no token"):
-        activate.apply(["a"])
+        transaction.run(["a"])
     assert spark.state("a").active == "inactive"
 
 
 def test_nothing_staged(spark: Spark) -> None:
     spark.stage(a={})
     with pytest.raises(Refusal, match="nothing is staged for b in "):
-        activate.apply(["a", "b"])
+        transaction.run(["a", "b"])
     assert spark.systemd.asked == [], "not even the one that is staged was touched"
 
 
@@ -253,7 +256,7 @@ def test_a_unit_that_systemd_refuses_stops_nothing(
 
     monkeypatch.setattr(activate.Instance, "verify", refuse)
     with pytest.raises(Refusal, match="does not accept"):
-        activate.apply(["a", "b"])
+        transaction.run(["a", "b"])
     assert spark.systemd.changes() == []
 
 
@@ -282,11 +285,11 @@ def test_a_key_is_made_once(spark: Spark) -> None:
     assert first.startswith("VLLM_API_KEY=") and len(first) > 40
     activate.key("a")
     assert made.read_text() == first
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert (spark.etc / "a/api-key.env").stat().st_mode & 0o777 == 0o600
     made.unlink()
     activate.key("a")
     assert made.read_text() == first, "the one in service is taken over"
     made.unlink()
-    activate.apply(["a"])
+    transaction.run(["a"])
     assert not (spark.etc / "a/api-key.env").exists(), "no key is wanted any more"

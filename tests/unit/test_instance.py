@@ -105,27 +105,50 @@ def test_an_engine_that_runs_since_before_the_switch(one: Instance, spark: Spark
     assert not one.must_restart(early), "the clock began anew with the boot"
 
 
-def test_what_nobody_remembers_was_not_started_by_us(one: Instance, spark: Spark) -> None:
-    (spark.var / "state.json").write_text("{")
-    assert one.in_place()
-    assert one.must_restart(spark.state("a"))
+@pytest.mark.parametrize("text", ["{", "", "[]", '{"a": 3}', '{"a": {"switched_us": "x"}}', None])
+def test_lost_memory_is_no_reason_to_restart(one: Instance, spark: Spark, text: str | None) -> None:
+    """Files, link and transaction record say what runs; state.json only what was."""
+    state = spark.var / "state.json"
+    state.unlink()
+    if text is not None:
+        state.write_text(text)
+    assert one.in_place() and not one.must_restart(spark.state("a"))
+    assert one.drift() == []
+    one.remember(status="serving")
+    assert one.remembered()["status"] == "serving"
 
 
-def test_the_release_before_is_remembered(one: Instance, spark: Spark) -> None:
-    first = one.release()
-    assert one.remembered()["release"] == first
+def test_drift_is_told_by_path(one: Instance, spark: Spark) -> None:
+    assert one.drift() == []
+    append(spark.units / "vllm@.service", "# by hand\n")
+    (spark.etc / "a/env").unlink()
+    os.unlink(one.link)
+    assert one.drift() == [f"{spark.etc}/a/env", f"{spark.units}/vllm@.service", one.link]
     one.switch()
-    assert "previous_release" not in one.remembered(), "it is the same"
-    spark.staged("a", "release").write_text("vllm-9\n")
+    assert one.drift() == []
+
+
+def test_what_is_kept_has_the_form_of_what_is_staged(one: Instance, spark: Spark) -> None:
+    (spark.etc / "a/serve.yaml").write_bytes(b"edited: \xff\n")
+    kept = spark.var / "kept"
+    assert one.keep(str(kept))
+    back = Instance("a", str(kept))
+    assert back.in_place() and back.release() == one.release() and back.start == one.start
     one.switch()
-    assert one.remembered()["release"] == "vllm-9"
-    assert one.remembered()["previous_release"] == first
-    assert os.readlink(one.link) == f"{spark.opt}/releases/vllm-9"
+    assert not back.in_place()
+    back.switch()
+    assert (spark.etc / "a/serve.yaml").read_bytes() == b"edited: \xff\n"
+
+
+def test_nothing_is_kept_of_what_is_not_in_service(spark: Spark) -> None:
+    spark.stage(a={})
+    assert not Instance("a").keep(str(spark.var / "kept"))
+    assert not (spark.var / "kept").exists()
 
 
 def test_modes_are_those_of_the_staged_files(one: Instance, spark: Spark) -> None:
     modes = {path.name: path.stat().st_mode & 0o777 for path in (spark.etc / "a").iterdir()}
-    assert modes == {"serve.yaml": 0o644, "env": 0o640}
+    assert modes == {"serve.yaml": 0o644, "env": 0o640, "start.json": 0o644}
     assert (spark.var / "state.json").stat().st_mode & 0o777 == 0o600
     assert not [path for path in spark.root.rglob("*.new")]
 
