@@ -159,9 +159,10 @@ class _Transaction:
                 continue
             kinds["changed"].append(name)
             if stops and not new.has_release():
+                release = new.release()
                 cls._discard()
                 raise Refusal(
-                    f"{name}: release {new.release()} is not on this host; nothing was stopped. "
+                    f"{name}: release {release} is not on this host; nothing was stopped. "
                     "The deploy builds it again"
                 )
             if stops:

@@ -63,7 +63,7 @@ class Systemd:
         verb, unit = arguments[0], arguments[-1]
         if verb == "start":
             # systemctl refuses nothing here; a failure shows in the unit's state.
-            self.begin(unit, self.starts.get(unit, [GOOD]).pop(0))
+            self.begin(unit, (self.starts.get(unit) or [GOOD]).pop(0))
         elif verb == "stop":
             self.under_way.pop(unit, None)
             self.units[unit] = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -318,3 +319,60 @@ def test_show_reads_what_systemctl_says(monkeypatch: pytest.MonkeyPatch) -> None
 def test_who_holds_the_memory() -> None:
     said = service.memory_holders(2)
     assert said.count(" GiB pid ") == 2
+
+
+def test_processes_that_a_unit_left() -> None:
+    left = service.left_behind(UNIT)
+    assert len(left) == 1 and left[0].startswith(f"pid {os.getpid()} ")
+    assert service.left_behind("vllm@other.service") == []
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, status: int, *states: str) -> list[list[str]]:
+    """What is run; the unit is in one state after the other at each look."""
+    commands: list[list[str]] = []
+    looks = iter(states)
+
+    def run(command: list[str], **_: Any) -> Any:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, status, "", "already loaded\n")
+
+    monkeypatch.setattr(service.subprocess, "run", run)
+    monkeypatch.setattr(service, "show", lambda _: unit(active=next(looks)))
+    return commands
+
+
+def test_a_unit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = ran(monkeypatch, 0, "inactive")
+    assert service.launch("x.service", ["true", "a b"])
+    (command,) = commands
+    assert command[0] == "systemd-run" and command[-2:] == ["true", "a b"]
+    assert {"--collect", "--unit=x.service", "--property=Restart=on-abnormal"} <= set(command)
+
+
+def test_a_unit_that_runs_is_not_launched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = ran(monkeypatch, 0, "active")
+    assert not service.launch("x.service", ["true"])
+    assert commands == []
+
+
+def test_two_that_launch_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, 1, "inactive", "activating")
+    assert not service.launch("x.service", ["true"])
+    ran(monkeypatch, 1, "inactive", "failed")
+    with pytest.raises(Refusal, match="systemd-run: already loaded"):
+        service.launch("x.service", ["true"])
+
+
+@pytest.mark.parametrize(
+    ("said", "ends"), [("stopping\n", True), ("running\n", False), ("", False)]
+)
+def test_a_host_that_shuts_down(monkeypatch: pytest.MonkeyPatch, said: str, ends: bool) -> None:
+    monkeypatch.setattr(service, "systemctl", lambda *_, check: said)
+    assert service.shutting_down() is ends
+
+
+def test_how_long_a_generation_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BUSY_LOOK_S", 0)
+    answers = {CHAT: HANGS, "/metrics": (404, "")}
+    with serving(HEALTHY | answers) as (endpoint, _), pytest.raises(Refusal, match=r"in 0\.2 s"):
+        service.prove(UNIT, endpoint, limit_s=0.2)

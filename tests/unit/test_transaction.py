@@ -1,0 +1,455 @@
+"""All of the new or all of the old: failures at every step, cuts at every step, and joining."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import activate
+import detached
+import pytest
+import service
+import starting
+import status
+import transaction
+from common import Refusal
+from instance import Instance
+
+from tests.unit.fake_systemd import FAILED, GOOD, STARTING, Spark, Start
+from tests.unit.test_activate import CRASH, A, B, checked
+
+BAD: Start = [(1, STARTING, []), (5, FAILED, CRASH)]
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def state_is_read_where_it_is(spark: Spark) -> None:
+    spark.var.mkdir(exist_ok=True)
+
+
+def remembered(spark: Spark, name: str = "a") -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads((spark.var / "state.json").read_text())[name]
+    return entry
+
+
+def files(spark: Spark) -> dict[str, str]:
+    """Everything in service, by path."""
+    found = [p for folder in (spark.etc, spark.units) for p in folder.rglob("*") if p.is_file()]
+    links = {str(p): os.readlink(p) for p in (spark.opt / "active").glob("*")}
+    return {str(path): path.read_text() for path in found} | links
+
+
+def fails(*names: str, command: str = "apply") -> str:
+    with pytest.raises(Refusal) as caught:
+        transaction.run(list(names), command)
+    return str(caught.value)
+
+
+def nothing_pending(spark: Spark) -> bool:
+    return (
+        not (spark.var / "transaction.json").exists() and not (spark.var / "transaction").exists()
+    )
+
+
+def test_a_failure_puts_all_instances_back(spark: Spark) -> None:
+    spark.serve(a={}, b={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2}, b={"max_num_seqs": 3})
+    spark.systemd.starts[B] = [BAD, GOOD]
+    said = fails("a", "b")
+    assert said.startswith("b did not start: RuntimeError: no kernel image")
+    assert "a: what was in service before" in said and "b: what was in service before" in said
+    assert files(spark) == before and nothing_pending(spark)
+    assert (spark.state("a").active, spark.state("b").active) == ("active", "active")
+    for name in ("a", "b"):
+        entry = remembered(spark, name)
+        assert (entry["status"], entry["last"]["result"]) == ("serving", "rolled back")
+        assert entry["last"]["reason"].startswith("b did not start")
+    assert "no kernel image" in (spark.var / "failures/b/new.log").read_text()
+    assert not (spark.var / "failures/a").exists()
+    assert not (spark.var / "previous").exists(), "what came back is not what was before"
+
+
+def test_what_was_before_is_kept_for_a_rollback(spark: Spark, capsys: Said) -> None:
+    spark.serve(a={})
+    first = files(spark)
+    spark.serve(a={"max_num_seqs": 2})
+    second = files(spark)
+    spark.stage(a={"max_num_seqs": 3})
+    spark.systemd.starts[A] = [BAD, GOOD]
+    fails("a")
+    transaction.run(["a"], "rollback")
+    assert files(spark) == first, "the failed try in between is not what was before"
+    transaction.run(["a"], "rollback")
+    assert files(spark) == second
+    assert remembered(spark)["previous_release"] == Instance("a").release()
+
+
+def test_neither_the_new_nor_the_old(spark: Spark) -> None:
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2})
+    spark.systemd.starts[A] = [BAD, [(1, STARTING, []), (2, FAILED, [CRASH[0], "OSError: gone"])]]
+    said = fails("a")
+    assert "RuntimeError: no kernel image" in said
+    assert f"a: {A} is stopped, nothing serves: there is no way back: a did not start: OS" in said
+    assert spark.state("a").active == "inactive" and files(spark) == before
+    assert "OSError: gone" in (spark.var / "failures/a/old.log").read_text()
+    assert "no kernel image" in (spark.var / "failures/a/new.log").read_text()
+    assert (remembered(spark)["status"], remembered(spark)["last"]["result"]) == ("failed",) * 2
+    assert nothing_pending(spark)
+
+
+def test_a_first_installation_that_fails_leaves_nothing(spark: Spark) -> None:
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={}, b={})
+    spark.systemd.starts[B] = [BAD]
+    assert "b: nothing of it is left in service" in fails("a", "b")
+    assert files(spark) == before and spark.staged("b", "env").exists()
+    assert f"disable {B}" in spark.systemd.asked
+    assert spark.systemd.asked.count(f"stop {A}") == 0, "the other one runs on"
+    assert remembered(spark, "b").keys() == {"last"}
+    assert remembered(spark, "a")["last"]["result"] == "serving"
+
+
+def test_alone_it_takes_the_unit_with_it(spark: Spark) -> None:
+    spark.stage(a={})
+    spark.systemd.starts[A] = [BAD]
+    fails("a")
+    assert files(spark) == {}
+
+
+@pytest.mark.parametrize(
+    "problem", [OSError(28, "No space left on device"), ValueError("odd"), Refusal("no")]
+)
+@pytest.mark.parametrize("step", ["switch", "serve"])
+def test_any_cause_puts_it_back(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, step: str, problem: Exception
+) -> None:
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2})
+    owner: Any = Instance if step == "switch" else starting
+    real, calls = getattr(owner, step), []
+
+    def once(one: Any) -> Any:
+        calls.append(one)
+        if len(calls) == 1:
+            if step == "switch":
+                one.install()
+            raise problem
+        return real(one)
+
+    monkeypatch.setattr(owner, step, once)
+    said = fails("a")
+    assert str(problem) in said and "what was in service before" in said
+    assert files(spark) == before and spark.state("a").active == "active"
+
+
+def test_sigterm_puts_it_back(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2})
+    wait = spark.systemd.advance
+    moved: list[float] = []
+
+    def terminated(seconds: float) -> None:
+        moved.append(seconds)
+        wait(seconds)
+        if len(moved) == 2:
+            transaction._terminate()
+
+    monkeypatch.setattr(starting.time, "sleep", terminated)
+    assert "SIGTERM" in fails("a")
+    assert files(spark) == before and spark.state("a").active == "active"
+
+
+def test_a_host_that_shuts_down_is_left_to_its_boot(spark: Spark) -> None:
+    spark.serve(a={})
+    spark.stage(a={"max_num_seqs": 2})
+    spark.systemd.starts[A] = [BAD]
+    spark.stopping_host = True
+    with pytest.raises(SystemExit):
+        transaction.run(["a"])
+    assert transaction.record()["phase"] == "starting"
+    assert transaction.result()["error"] == "it was cut off"
+
+
+class Cut(BaseException):
+    """kill -9: nothing of the program runs any more."""
+
+
+def cut_at(spark: Spark, monkeypatch: pytest.MonkeyPatch, phase: str, half: bool = False) -> None:
+    """Leave behind what a kill leaves after it wrote down a phase."""
+    note = transaction._Transaction.note
+
+    def and_die(one: Any, now: str, **more: Any) -> None:
+        note(one, now, **more)
+        if now == phase:
+            if half:
+                shutil.copy(spark.staged("a", "serve.yaml"), spark.etc / "a/serve.yaml")
+            raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction._Transaction, "note", and_die)
+        patch.setattr(transaction._Transaction, "undo", lambda *_: (_ for _ in ()).throw(Cut))
+        with pytest.raises(Cut):
+            transaction.run(["a"])
+    assert transaction.record()["phase"] == phase
+
+
+@pytest.mark.parametrize("phase", ["stopping", "switching", "starting", "done"])
+@pytest.mark.parametrize("boot", [False, True])
+def test_after_a_cut_all_of_one_is_in_service(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, phase: str, boot: bool, capsys: Said
+) -> None:
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2})
+    cut_at(spark, monkeypatch, phase, half=phase == "switching")
+    forward = phase in ("starting", "done")
+    assert checked(capsys, "a")["a"]["missing"] == "an activation is under way, or was cut off"
+    if boot:
+        launched: list[str] = []
+        monkeypatch.setattr(service, "launch", lambda unit, words: launched.append(words[-1]))
+        spark.systemd.systemctl("stop", A)
+        transaction.recover()
+        assert launched == ["finish"]
+        assert (files(spark) == before) is not forward, "before any engine starts"
+        spark.systemd.begin(A, list(GOOD))
+        if phase == "done":
+            spark.systemd.advance(9)
+    if forward:
+        transaction.run([])
+        assert files(spark) != before and Instance("a").in_place()
+        assert remembered(spark)["last"]["result"] == "serving"
+        assert (spark.var / "previous/a").exists()
+    else:
+        assert f"cut off {'by a reboot ' * boot}while {phase}" in fails()
+        assert files(spark) == before
+        assert remembered(spark)["last"]["result"] == "rolled back"
+    assert spark.state("a").active == "active" and nothing_pending(spark)
+
+
+def test_a_start_is_tried_again_once_only(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be what takes the host down."""
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2})
+    cut_at(spark, monkeypatch, "starting")
+    transaction._Transaction(transaction.record()).note("starting", again=True)
+    monkeypatch.setattr(service, "launch", lambda *_: True)
+    transaction.recover()
+    assert files(spark) == before and transaction.record()["phase"] == "restoring"
+    assert "cut off by a reboot while starting" in fails()
+    assert spark.state("a").active == "active"
+
+
+def test_cut_while_it_goes_back(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2})
+    cut_at(spark, monkeypatch, "switching", half=True)
+    transaction._Transaction(transaction.record()).note("undoing", reason="it broke", failed="a")
+    assert fails().startswith("a: it broke") and files(spark) == before
+
+
+def test_what_was_cut_off_is_finished_before_another_begins(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    spark.serve(a={})
+    spark.stage(a={"max_num_seqs": 2})
+    cut_at(spark, monkeypatch, "stopping")
+    spark.stage(a={"max_num_seqs": 3})
+    transaction.run(["a"])
+    assert "it is brought to its end first" in capsys.readouterr().out
+    assert Instance("a").in_place()
+
+
+def test_what_failed_when_it_was_finished_is_not_tried_again(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.serve(a={})
+    spark.stage(a={"max_num_seqs": 2})
+    cut_at(spark, monkeypatch, "starting")
+    spark.systemd.starts[A] = [BAD, GOOD]
+    assert fails("a").startswith("a did not start")
+    assert spark.state("a").active == "active" and spark.systemd.starts[A] == []
+
+
+def test_an_instance_that_was_removed_does_not_come_back(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.serve(a={})
+    spark.stage(a={"max_num_seqs": 2})
+    cut_at(spark, monkeypatch, "switching")
+    activate.remove("a")
+    fails()
+    assert files(spark) == {} and spark.state("a").active == "inactive"
+
+
+def test_a_deleted_release_is_told_before_anything_stops(spark: Spark, capsys: Said) -> None:
+    spark.serve(a={})
+    old = Instance("a").release()
+    spark.staged("a", "release").write_text("new\n")
+    assert "release new is not on this host; nothing was stopped" in fails("a")
+    assert spark.systemd.changes() == [] and nothing_pending(spark)
+    spark.build("new")
+    (spark.opt / "releases" / old / ".complete").unlink()
+    spark.systemd.starts[A] = [BAD]
+    said = fails("a")
+    assert f"a: there is no way back, its release in service was deleted ({old})" in (
+        capsys.readouterr().out
+    )
+    assert f"there is no way back: its release {old} was deleted" in said
+    assert spark.state("a").active == "inactive"
+
+
+def test_rollback_refuses_what_is_not_there(spark: Spark) -> None:
+    spark.serve(a={})
+    with pytest.raises(Refusal, match="a: there is nothing to go back to"):
+        activate.rollback(["a"])
+    old = Instance("a").release()
+    spark.build("new")
+    spark.staged("a", "release").write_text("new\n")
+    transaction.run(["a"])
+    (spark.opt / "releases" / old / ".complete").unlink()
+    with pytest.raises(Refusal, match=f"a: there is no way back: release {old} was deleted"):
+        activate.rollback(["a"])
+
+
+def test_processes_that_stay(spark: Spark) -> None:
+    spark.serve(a={})
+    spark.stage(a={"max_num_seqs": 2})
+    spark.systemd.left = ["pid 7 VLLM::EngineCore"]
+    said = fails("a")
+    assert f"{A} is stopped, but after 61 s these are left: pid 7 VLLM::EngineCore" in said
+    assert "max_num_seqs" not in (spark.etc / "a/serve.yaml").read_text()
+
+
+def test_a_clock_that_jumps(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is decided by the wall clock: neither a year back nor one ahead."""
+    times = iter([2e9, 1e9] * 50)
+    monkeypatch.setattr(transaction.time, "time", lambda: next(times))
+    monkeypatch.setattr(starting.time, "time", lambda: next(times))
+    spark.serve(a={})
+    spark.serve(a={"max_num_seqs": 2})
+    transaction.run(["a"])
+    assert spark.systemd.changes() == [] and spark.state("a").active == "active"
+
+
+class Relayed:
+    """A transient unit: its lines, and what happens when it is launched."""
+
+    def __init__(self, spark: Spark, monkeypatch: pytest.MonkeyPatch, busy: list[Any]) -> None:
+        self.spark, self.busy, self.launched = spark, busy, 0
+        monkeypatch.setattr(service, "launch", self.launch)
+        monkeypatch.setattr(service, "is_running", lambda _: False)
+        monkeypatch.setattr(detached.subprocess, "run", lambda *_, **__: None)
+        unit = replace(spark.state("x"), invocation="run")
+        show = spark.systemd.show
+        monkeypatch.setattr(
+            service, "show", lambda name: unit if name == transaction.UNIT else show(name)
+        )
+        spark.systemd.journals["run"] = ["line of the unit"]
+
+    def launch(self, unit: str, words: list[str]) -> bool:
+        if self.busy:
+            self.busy.pop(0)()
+            return False
+        self.launched += 1
+        with contextlib.suppress(Refusal):
+            transaction.run(words[4:], words[3])
+        return True
+
+
+def test_it_runs_in_a_unit_of_its_own(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    spark.stage(a={})
+    unit = Relayed(spark, monkeypatch, [])
+    detached.run("apply", ["a"])
+    assert unit.launched == 1 and "line of the unit" in capsys.readouterr().out
+    spark.stage(a={"max_num_seqs": 2})
+    spark.systemd.starts[A] = [BAD, GOOD]
+    with pytest.raises(SystemExit) as ended:
+        detached.run("apply", ["a"])
+    assert ended.value.code == 1
+
+
+def test_one_that_runs_is_joined(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    spark.stage(a={})
+    unit = Relayed(spark, monkeypatch, [lambda: transaction.run(["a"])])
+    detached.run("apply", ["a"])
+    assert unit.launched == 0
+    assert "this run joins it" in capsys.readouterr().out
+
+
+def test_one_that_tried_the_same_and_failed_is_not_repeated(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.stage(a={})
+    spark.systemd.starts[A] = [BAD]
+    unit = Relayed(spark, monkeypatch, [lambda: fails("a")])
+    with pytest.raises(SystemExit):
+        detached.run("apply", ["a"])
+    assert unit.launched == 0
+
+
+def test_after_one_that_did_something_else_an_own_one_runs(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.stage(a={})
+
+    def other() -> None:
+        transaction.run(["a"])
+        spark.stage(a={"max_num_seqs": 2})
+
+    unit = Relayed(spark, monkeypatch, [other])
+    detached.run("apply", ["a"])
+    assert unit.launched == 1 and Instance("a").in_place()
+
+
+def test_one_that_was_killed_for_good(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark.stage(a={})
+    Relayed(spark, monkeypatch, [])
+    monkeypatch.setattr(service, "launch", lambda *_: True)
+    with pytest.raises(Refusal, match="the activation was killed before its end; run the deploy"):
+        detached.run("apply", ["a"])
+
+
+def test_status(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status.probe, "instances", lambda _: ["a", "b"])
+    spark.serve(a={})
+    spark.stage(a={}, b={"port": 8001})
+    spark.systemd.starts[B] = [BAD]
+    fails("a", "b")
+    seen: Any = status.status()
+    assert seen["memory"]["total"] > seen["memory"]["available"] > 0 and seen["boot"]
+    assert seen["transaction"] is None
+    a, b = seen["instances"]["a"], seen["instances"]["b"]
+    assert (a["unit"], a["health"], a["problem"]) == ("active", "m generated 8 tokens", None)
+    assert a["release"] == Instance("a").release() and a["since"] and a["restarts"] == 0
+    assert (b["release"], b["health"], b["problem"]) == (None, None, f"{B} is inactive")
+    assert b["last"]["result"] == "failed" and "no kernel image" in b["last"]["reason"]
+    (spark.etc / "a/env").write_text("edited")
+    spark.systemd.proofs[A] = [Refusal("gave nothing"), "m generated"]  # type: ignore[list-item]
+    seen = status.status()
+    assert seen["instances"]["a"]["problem"] == "gave nothing"
+    assert status.status()["instances"]["a"]["problem"] == f"changed by hand: {spark.etc}/a/env"
+
+
+def test_status_of_what_is_under_way(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status.probe, "instances", lambda _: [])
+    spark.serve(a={})
+    spark.stage(a={"max_num_seqs": 2})
+    cut_at(spark, monkeypatch, "switching")
+    seen = status.status()["transaction"]
+    assert seen == {"phase": "switching", "names": ["a"], "running": False}
