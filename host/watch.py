@@ -33,7 +33,13 @@ _NOTICE, _WARNING = "<5>", "<4>"
 
 def setting(name: str, default: int) -> int:
     """A number from `SPARKWRIGHT_WATCH_<name>`, which a drop-in of the unit may set."""
-    return int(os.environ.get(f"SPARKWRIGHT_WATCH_{name}", default))
+    variable = f"SPARKWRIGHT_WATCH_{name}"
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal() or not int(text):
+        sys.exit(
+            f"{variable}={text}: must be a whole number above 0; see systemctl cat of this unit"
+        )
+    return int(text)
 
 
 FAILURES = setting("FAILURES", 3)
@@ -43,18 +49,19 @@ TIMEOUT_S = setting("TIMEOUT_S", 30)
 SETTLE_S = setting("SETTLE_S", 300)
 """Not looked at so soon after a start: first requests may still compile kernels."""
 PAUSE_S, LONGEST_PAUSE_S = setting("PAUSE_S", 60), setting("LONGEST_PAUSE_S", 3600)
-"""Between two restarts; twice as long each time."""
+"""Between two restarts, twice as long each time. Forgotten when it was well for the longest."""
 LIMIT, WINDOW_S = setting("LIMIT", 5), setting("WINDOW_S", 6 * 3600)
 """Restarts within a time; then it only reports."""
 
 
 @dataclass
 class Memory:
-    """What one look leaves to the next. restarts: when, seconds of CLOCK_BOOTTIME."""
+    """What one look leaves to the next. bad_at, restarts: when, seconds of CLOCK_BOOTTIME."""
 
     invocation: str = ""
     failures: int = 0
     figures: str = ""
+    bad_at: float = 0.0
     restarts: list[float] = field(default_factory=list)
     gave_up: bool = False
     said: str = ""
@@ -82,6 +89,7 @@ def look(name: str, unit: str) -> Seen:
     if where is None:
         return Seen(None, f"{ETC}/{name}/env does not say where it answers: deploy it again")
     service.BUSY_AFTER_S = TIMEOUT_S
+    service.ANSWER_TIMEOUT_S = min(service.ANSWER_TIMEOUT_S, TIMEOUT_S)
     try:
         return Seen(True, service.prove(unit, _named(unit, where), patient=False))
     except Refusal as refusal:
@@ -143,14 +151,13 @@ def judge(memory: Memory, seen: Seen, now: float) -> tuple[str, bool]:
         return f"it can't be told whether it generates: {seen.text}", False
     if seen.good:
         was_bad = memory.failures or memory.gave_up
-        last = memory.restarts[-1] if memory.restarts else now
-        # One good answer between two failures must not make the pauses short again.
-        if memory.gave_up or now - last > LONGEST_PAUSE_S:
+        # Not at once: an engine that is well for minutes only would be restarted for ever.
+        if now - memory.bad_at >= LONGEST_PAUSE_S:
             memory.restarts = []
         memory.failures, memory.figures, memory.gave_up = 0, "", False
         return f"it serves again: {seen.text}" if was_bad else "", False
     moved = seen.figures and memory.figures and seen.figures != memory.figures
-    memory.figures = seen.figures
+    memory.figures, memory.bad_at = seen.figures, now
     memory.failures = 0 if moved else memory.failures + 1
     if moved:
         return "", False
@@ -164,8 +171,9 @@ def _act(memory: Memory, reason: str, now: float) -> tuple[str, bool]:
     if done >= LIMIT:
         memory.gave_up = True
         return (
-            f"given up: {done} restarts in {_span(WINDOW_S)} did not help; it is left running and "
-            f"only looked at until it generates again. {reason}"
+            f"given up: {done} restarts in {_span(WINDOW_S)} did not help; it is left running, "
+            f"without restarts until the oldest is {_span(WINDOW_S)} ago or it was well for "
+            f"{_span(LONGEST_PAUSE_S)}: {reason}"
         ), False
     if done and now - memory.restarts[-1] < _pause(done):
         return f"{reason}; the next restart is {_span(_pause(done))} after the last one", False
