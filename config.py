@@ -2,7 +2,10 @@
 
 from operations.connection import explain_failures, refuse_empty_runs
 from operations.reading import explain_mistakes
+from operations.rollout import guard_runs, read_no_source
 
 explain_mistakes()
 explain_failures()
 refuse_empty_runs()
+guard_runs()
+read_no_source()

@@ -3,7 +3,7 @@
 The steps and their order; what each does is in operations/, what is decided is in sparkwright/.
 """
 
-from operations import base, instances, preflight, releases, weights
+from operations import base, instances, preflight, releases, rollout, weights
 from operations.planning import host_plan
 
 plan = host_plan()
@@ -19,7 +19,9 @@ releases.build(name="Build the engine release", plan=plan)
 weights.fetch(name="Fetch model weights", plan=plan)
 instances.stage(name="Stage the configuration", plan=plan)
 
-instances.remove_others(name="Remove instances that are no longer wanted", plan=plan)
-instances.activate(name="Activate, and prove by a generation", plan=plan)
+instances.survey(name="See what each host serves", plan=plan)
+for wave in range(rollout.count()):
+    title = rollout.title("Activate, and prove by a generation", wave)
+    instances.activate(name=title, plan=plan, wave=wave)
 
 releases.prune(name="Remove old releases", plan=plan)

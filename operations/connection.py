@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fnmatch import fnmatch
 from functools import wraps
 
-from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.api.exceptions import ConnectError, NoGroupError, PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.inventory import Inventory
 from pyinfra.api.state import State
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
 from sparkwright.connection import advice
+from sparkwright.errors import nearest
+
+
+def limited(inventory: Inventory, patterns: Iterable[str], option: str = "--limit") -> list[Host]:
+    """The hosts that groups, names or patterns mean, in inventory order.
+
+    Raises CliError for one that means none: pyinfra 3.10 only warns, and goes on with the others.
+    """
+    found: set[Host] = set()
+    for pattern in patterns:
+        try:
+            hosts = list(inventory.get_group(pattern))
+        except NoGroupError:
+            hosts = [host for host in inventory if fnmatch(host.name, pattern)]
+        if not hosts:
+            groups = {group for host in inventory for group in host.groups}
+            known = groups | {host.name for host in inventory}
+            raise CliError(
+                f"{option} {pattern}: no such host or group of hosts, nothing was done; "
+                f"{nearest(pattern, known)}"
+            )
+        found.update(hosts)
+    return [host for host in inventory if host in found]
 
 
 def refuse_empty_runs() -> None:
@@ -31,6 +58,7 @@ def refuse_empty_runs() -> None:
         connect_all(state)
 
     cli.connect_all = guarded
+    cli._get_inventory_pattern_matches = limited
 
 
 def explain_failures() -> None:

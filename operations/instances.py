@@ -1,20 +1,21 @@
-"""Engine instances: staged, validated, put in service one after the other, removed."""
+"""Engine instances: staged, then put in service wave by wave, or brought back; and removed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyinfra import host
 from pyinfra import state as pyinfra_state
 from pyinfra.api import FunctionCommand, operation
 
 from facts.observe import Instances
-from operations import files
-from operations.run import fact, observed, one_host, shown
+from operations import files, rollout
+from operations.run import fact, observed, one_host, refuse, shown
 from sparkwright import paths, render
 from sparkwright.plan import HostPlan
 from sparkwright.render import ManagedFile
+from sparkwright.rollout import Outcome
 
 _PROGRAM = f"{paths.HOST_PROGRAMS}/activate.py"
 
@@ -61,37 +62,77 @@ def _generate_keys(plan: HostPlan) -> Iterator[FunctionCommand]:
 
 @operation()
 @one_host
-def remove_others(plan: HostPlan) -> Iterator[FunctionCommand]:
-    """Stop and remove the instances that this host no longer serves; leave the others alone.
-
-    + plan: what the host is to serve
-    """
-    there = observed(instances=paths.VAR)["instances"]
-    for name in sorted(set(there) - {i.name for i in plan.instances}):
-        yield shown("python3", _PROGRAM, "remove", name)
-
-
-@operation()
-@one_host
-def activate(plan: HostPlan) -> Iterator[FunctionCommand]:
-    """Put in service what is staged, one instance after the other, and prove that each serves.
+def survey(plan: HostPlan) -> Iterator[FunctionCommand]:
+    """See whether what is staged serves already; changes nothing.
 
     + plan: what the host is to serve
 
-    An instance that runs what is staged and generates is left alone.
+    Which hosts change, and in which wave, follows from what all of them say here. A host that was
+    dropped before is no member of any wave.
     """
+    rollout.forget(host.name)
     names = [instance.name for instance in plan.instances]
-    if not names:
-        return
-    seen = fact(Instances, names=" ".join(names))
+    others = sorted(set(observed(instances=paths.VAR)["instances"]) - set(names))
+    seen = fact(Instances, names=" ".join(names)) if names else {}
     states = {name: seen.get(name, {}) for name in names}
     good = all(state.get("proof") and state.get("enabled") for state in states.values())
     # `--dry`: nothing is staged yet, but what will be makes the difference.
     if good and not pyinfra_state.is_executing:
         good = not any(files.differing(*_wanted(plan)))
-    if good:
-        host.noop("; ".join(state["proof"] for state in states.values()))
+    _OTHERS[host.name] = others
+    rollout.note(host.name, change=bool(others) or not good)
+    told = [str(s.get("proof") or s.get("missing") or "not there yet") for s in states.values()]
+    host.noop("; ".join([*told, *(f"{name} is no longer wanted" for name in others)]) or "nothing")
+    yield from ()
+
+
+_OTHERS: dict[str, list[str]] = {}
+"""Instances by host that it no longer serves."""
+
+
+@operation()
+@one_host
+def activate(plan: HostPlan, wave: int) -> Iterator[FunctionCommand]:
+    """Put in service what is staged, and prove that it serves, on the hosts of one wave.
+
+    + plan: what the host is to serve
+    + wave: from 0, the canary's
+
+    Called on every host for every wave. A host of a later wave is held back, and fails with the
+    reason, when too many members of the waves before have failed. Instances that are no longer
+    wanted go first: the new ones need their memory.
+    """
+    names = [instance.name for instance in plan.instances]
+    remove = [(_PROGRAM, "remove", name) for name in _OTHERS.get(host.name, ())]
+    # All in one call: what must be switched is stopped first, so that neither memory nor a port
+    # is still held by an instance that gives it up in the same run.
+    yield from _in_turn(wave, [*remove, *([(_PROGRAM, "apply", *names)] if names else [])])
+
+
+@operation()
+@one_host
+def go_back(names: Sequence[str], wave: int) -> Iterator[FunctionCommand]:
+    """Put the previous release and configuration of instances in service, on one wave's hosts.
+
+    + names: of instances of this host
+    + wave: from 0, the canary's
+    """
+    yield from _in_turn(wave, [(_PROGRAM, "rollback", *names)], Outcome.WENT_BACK)
+
+
+def _in_turn(
+    wave: int, programs: Iterable[Sequence[str]], outcome: Outcome = Outcome.UPDATED
+) -> Iterator[FunctionCommand]:
+    """Run programs when it is this host's turn, refuse when it is held back, else do nothing."""
+    executing = pyinfra_state.is_executing
+    reason = rollout.refusal(host.name, wave) if executing else None
+    if reason:
+        yield refuse(reason)
+    elif rollout.is_turn(host.name, wave, executing):
+        for program in programs:
+            yield shown("python3", *program)
+        # Only reached when none failed.
+        if executing:
+            rollout.succeeded(host.name, outcome)
     else:
-        # All in one call: what must be switched is stopped first, so that neither memory nor a port
-        # is still held by an instance that gives it up in the same run.
-        yield shown("python3", _PROGRAM, "apply", *names)
+        host.noop("not in this wave")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -24,19 +25,25 @@ class InventoryError(CliError, PyinfraError):
 
 def host_plan() -> HostPlan:
     """The plan of the host at hand. Raises InventoryError with every problem of the inventory."""
-    plan = _plan()
+    plan = whole_plan()
     if plan.problems:
         raise InventoryError(str(PlanError(plan.problems)))
     return plan.hosts[host.name]
 
 
+def chosen_hosts() -> set[str]:
+    """Names of the hosts that this run is limited to."""
+    return {entry.name for entry in inventory if state.is_host_in_limit(entry)}
+
+
 @cache
-def _plan() -> Plan:
+def whole_plan() -> Plan:
+    """The plan of the whole inventory of this run, with every problem."""
     plan = plan_inventory(inventory, sys.argv)
     for warning in together(plan.warnings) if not plan.problems else ():
         logger.warning(str(warning))
-    chosen = {entry.name for entry in inventory if state.is_host_in_limit(entry)}
-    return Plan(plan.hosts, (*plan.problems, *checks.halved_pairs(plan, chosen)), plan.warnings)
+    halved = checks.halved_pairs(plan, chosen_hosts())
+    return replace(plan, problems=(*plan.problems, *halved))
 
 
 def plan_inventory(whole: Inventory, words: Iterable[str]) -> Plan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
@@ -36,13 +35,18 @@ def explain_mistakes() -> None:
             if isinstance(cause, PyinfraError):
                 raise
             raise CliError(_said(filename, cause)) from None
-        if Path(filename).parent.name != "group_data":
-            mistakes = [f"{_place(filename)}: {told}" for told in misshaped(made)]
-            if mistakes:
-                raise CliError("\n".join(mistakes))
         return made
 
+    def groups(filename: str) -> dict[str, Any]:
+        made = explained(filename, return_locals=True)
+        mistakes = [f"{_place(filename)}: {told}" for told in misshaped(made)]
+        if mistakes:
+            raise CliError("\n".join(mistakes))
+        return {key: value for key, value in made.items() if is_group(key, value)}
+
+    is_group = inventory._is_inventory_group
     inventory.exec_file = explained
+    inventory._get_groups_from_filename = groups
 
 
 def misshaped(made: Mapping[str, Any]) -> Iterable[str]:

@@ -13,9 +13,12 @@ from sparkwright.settings import ARCHITECTURES, ModelProfile, Platform
 
 if TYPE_CHECKING:
     from sparkwright.plan import HostPlan, Plan, RawHost, Release
+    from sparkwright.rollout import Rollout
 
 # What data files may set besides pyinfra's own: connectors' settings and global arguments.
-_KEYS = ("profile", "release", "platform", "pair")
+_KEYS = ("profile", "release", "platform", "pair", "rollout")
+# Arguments of every operation with which waves have no order, or a failure no consequence.
+_DISORDER = ("_serial", "_run_once", "_ignore_errors", "_continue_on_error")
 _PYINFRA_KEYS = ("_", "ssh_", "fake_", "docker_", "local_", "vagrant_")
 
 
@@ -67,6 +70,9 @@ def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
     for key in data:
         if key == "profile" and where.startswith("host "):
             fix = "belongs into a file: group_data/NAME.py, and the host into the group NAME"
+            yield Problem(where, key, "", fix)
+        elif key in _DISORDER:
+            fix = "a fleet could no longer be changed wave by wave: take it out"
             yield Problem(where, key, "", fix)
         elif key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
             yield Problem(where, key, "", f"no such setting; {nearest(key, _KEYS)}")
@@ -168,6 +174,26 @@ def unequal_pairs(plans: Mapping[str, HostPlan]) -> Iterable[Problem]:
             if head.platform != plan.platform:
                 fix = f"{head.name} and {plan.name} must be the same kind of machine"
                 yield Problem(where, "platform", "", fix)
+
+
+def unequal_rollouts(hosts: Iterable[RawHost], read: Iterable[Rollout | None]) -> Iterable[Problem]:
+    """One run has one policy."""
+    first: tuple[str, Rollout] | None = None
+    for raw, rollout in zip(hosts, read, strict=True):
+        if rollout and first and rollout != first[1]:
+            fix = f"differs from that of {first[0]}: write it once, in group_data/all.py"
+            yield Problem(f"host {raw.name}", "rollout", "", fix)
+        first = first or ((raw.name, rollout) if rollout else None)
+
+
+def start_cap_too_low(rollout: Rollout, profiles: Mapping[str, ModelProfile]) -> Iterable[Problem]:
+    """A limit below a start that is expected would undo every change."""
+    cap = rollout.start_timeout_s
+    for group, profile in profiles.items():
+        longest = max(profile.expects.cold_start_s or 0, profile.expects.warm_start_s or 0)
+        if cap is not None and cap < longest:
+            fix = f"is below the start that {group} expects ({longest} s): no start could succeed"
+            yield Problem("rollout", "start_timeout_s", str(cap), fix)
 
 
 def not_reproducible(release: Release) -> Problem:

@@ -8,6 +8,8 @@ import sys
 # Imported when asked for: each brings what the others don't need (Docker's, pyinfra's, uv's).
 _COMMANDS = {
     "plan": ("operations.plan_command", "check an inventory, show who serves what; asks no host"),
+    "status": ("operations.status_command", "who serves what, asked from every host"),
+    "rollback": ("operations.rollback_command", "hosts go back to what they served before"),
     "lock": ("sparkwright.lock", "lock a vLLM release with hashes for Sparks"),
     "lab": ("lab.cli", "simulated Sparks on this machine"),
 }
@@ -20,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
         module = importlib.import_module(_COMMANDS[name][0])
         status: int = module.main(arguments)
         return status
-    lines = [f"  {command:6} {what}" for command, (_, what) in _COMMANDS.items()]
+    lines = [f"  {command:8} {what}" for command, (_, what) in _COMMANDS.items()]
     usage = "\n".join(["usage: sparkwright COMMAND ...", "", *lines])
     if name in ("-h", "--help"):
         print(usage)

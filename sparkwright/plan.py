@@ -18,6 +18,7 @@ from sparkwright.contradictions import contradictions
 from sparkwright.errors import PlanError, Problem, nearest, problems_of
 from sparkwright.memory import Estimate
 from sparkwright.pairs import Member, Pair, find_pairs
+from sparkwright.rollout import Rollout
 from sparkwright.settings import EngineRelease, ModelProfile, Platform, Setting
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,6 +93,14 @@ class Instance:
     """What `--quantization` has to say in this release; None: nothing."""
     pair: Pair | None = None
     rank: int = 0
+    start_cap_s: int | None = None
+    """No start may take longer, in seconds, whatever the profile allows (`rollout`)."""
+
+    @property
+    def start_timeout_s(self) -> int:
+        """Longest start, in seconds."""
+        longest = self.profile.ready_timeout_s
+        return longest if self.start_cap_s is None else min(longest, self.start_cap_s)
 
     @property
     def model_path(self) -> str:
@@ -127,6 +136,7 @@ class Plan:
     hosts: Mapping[str, HostPlan]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
+    rollout: Rollout = field(default_factory=lambda: Rollout.model_validate({}))
 
 
 def build_plan(
@@ -160,6 +170,7 @@ def make_plan(
     planner = _Planner(group_data, environment, root)
     hosts = list(hosts)
     planner.problems += checks.same_machine(hosts)
+    rollout = planner.rollout(hosts)
     chosen = {raw.name: planner.choice(raw, set(ignored_groups)) for raw in hosts}
     sizes = {name: profile.tensor_parallel_size for name, profile in planner.profiles.items()}
     members = (Member(raw.name, raw.data.get("pair"), chosen[raw.name]) for raw in hosts)
@@ -168,7 +179,7 @@ def make_plan(
     plans = {raw.name: planner.host(raw, chosen[raw.name], pairs) for raw in hosts}
     planned = {name: plan for name, plan in plans.items() if plan}
     planner.problems += checks.unequal_pairs(planned)
-    return Plan(planned, tuple(planner.problems), tuple(planner.warnings))
+    return Plan(planned, tuple(planner.problems), tuple(planner.warnings), rollout)
 
 
 class _Planner:
@@ -190,6 +201,7 @@ class _Planner:
         self.estimates: dict[tuple[str, str, float], Estimate] = {}
         self.checked: set[tuple[str, str]] = set()
         self.configs: dict[str, Mapping[str, Any] | None] = {}
+        self.start_cap_s: int | None = None
         for group, data in group_data.items():
             where = f"group_data/{group}.py"
             self.problems += checks.unknown_keys(where, data)
@@ -221,6 +233,16 @@ class _Planner:
             except ValidationError as error:
                 self.problems += problems_of(error, where, ModelProfile)
 
+    def rollout(self, hosts: Iterable[RawHost]) -> Rollout:
+        """The one rollout policy that all hosts share."""
+        hosts = list(hosts)
+        read = [self._read(raw, "rollout", Rollout, required=False) for raw in hosts]
+        self.problems += checks.unequal_rollouts(hosts, read)
+        rollout = next((entry for entry in read if entry), Rollout.model_validate({}))
+        self.start_cap_s = rollout.start_timeout_s
+        self.problems += checks.start_cap_too_low(rollout, self.profiles)
+        return rollout
+
     def choice(self, raw: RawHost, ignored: set[str]) -> tuple[str, ...]:
         """The profiles that a host's groups choose, in the order of the groups."""
         chosen = [group for group in dict.fromkeys(raw.groups) if group in self.known]
@@ -248,7 +270,10 @@ class _Planner:
             rank = pair.hosts.index(raw.name) if pair else 0
             config = self._config(group, profile)
             instances.append(
-                Instance(group, profile, release, before, config, quantized, pair, rank)
+                Instance(
+                    *(group, profile, release, before, config, quantized, pair, rank),
+                    start_cap_s=self.start_cap_s,
+                )
             )
         estimates = [self._estimate(instance, platform.memory_gib) for instance in instances]
         plan = HostPlan(raw.name, platform, tuple(instances), tuple(estimates))

@@ -122,6 +122,6 @@ class Runner:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         return Run(done.returncode, done.stdout + done.stderr)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from sparkwright.plan import _missing_key
+from sparkwright.checks import missing_key
 from sparkwright.settings import ModelProfile
 from tests.plan.cli import TINY, Run, Scenario
 
@@ -57,13 +57,13 @@ WRITTEN_WRONG: dict[str, tuple[str, str, str]] = {
     "typo": (
         'tny = [_fake("one", _probe(), platfrm={}), _healthy("two")]',
         f"{TINY}, max_model_length=4096, port=80",
-        "5 problems in the inventory, nothing was changed:\n"
+        "4 problems in the inventory, nothing was changed:\n"
         "  group_data/tiny.py: max_model_length = 4096: no such field; did you mean "
         "'max_model_len'?\n"
         "  group_data/tiny.py: port = 80: input should be greater than or equal to 1024\n"
-        "  host @fake/one: group = 'tny': no such file group_data/tny.py with a profile; did you "
-        "mean 'tiny'?\n  host @fake/one: platfrm: no such setting; did you mean 'platform'?\n"
-        "  host @fake/two: group = 'tny'",
+        "  host @fake/one: platfrm: no such setting; did you mean 'platform'?\n"
+        "  hosts @fake/one, @fake/two: group = 'tny': no such file group_data/tny.py with a "
+        "profile; did you mean 'tiny'?",
     ),
     # A file with one host: its only group must not be taken for the file's own.
     "group": (
@@ -151,11 +151,12 @@ def test_a_host_that_can_not_be_reached(ran: Callable[[str], Run], name: str) ->
 def test_in_a_fleet_the_others_go_on(ran: Callable[[str], Run]) -> None:
     run = ran("fleet")
     (results,) = run.output.split("--> Results:")[1:]
+    operations = run.output.count("--> Starting operation: ")
+    assert operations == 10 + 5, "five waves: a canary, then four of five hosts each"
     for number in range(16):
         said = run.lines(f"@fake/h{number:02}")
         assert not [line for line in said if "Error" in line]
-        # Every one of the eleven operations ended.
-        assert len([line for line in said if line in ("Success", "No changes")]) == 11
+        assert len([line for line in said if line in ("Success", "No changes")]) == operations
     for host, reason in [
         ("@fake/old", "requirements not met; @fake/old was left untouched"),
         ("@fake/odd", "the probe's answer is no JSON: 'rubbish'"),
@@ -209,6 +210,6 @@ def test_a_key_that_is_not_there(ran: Callable[[str], Run]) -> None:
 @pytest.mark.parametrize("key", ["", "a b", 'a"b', "a\nb", "a\\b", "a'b", "ü", "$a", "a#b"])
 def test_a_key_that_a_unit_can_not_pass_on(key: str) -> None:
     profile = ModelProfile.model_validate({"model": "/m", "api_key": "env:KEY"})
-    (problem,) = _missing_key("tiny", profile, {"KEY": key})
+    (problem,) = missing_key("tiny", profile, {"KEY": key})
     assert "KEY" in str(problem) and (not key or key not in str(problem))
-    assert not list(_missing_key("tiny", profile, {"KEY": "sk-abc_DEF.123="}))
+    assert not list(missing_key("tiny", profile, {"KEY": "sk-abc_DEF.123="}))

@@ -1,0 +1,70 @@
+"""`sparkwright rollback`: hosts go back to their previous release and configuration."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from pyinfra import host, inventory, state
+
+from operations import rollout
+from operations.planning import InventoryError, chosen_hosts, host_plan, whole_plan
+from sparkwright.errors import nearest
+from sparkwright.plan import ROOT
+
+_KEY = "rollback_profile"
+
+
+def main(arguments: list[str]) -> int:
+    """Run pyinfra with rollback.py; its exit status: 0 when all went back and serve."""
+    parser = argparse.ArgumentParser(
+        prog="sparkwright rollback",
+        description="Go back to the previous release and configuration, canary first, each host by "
+        "a transaction of its own. Lasts until the next deploy, which brings what the inventory "
+        "says: correct that too.",
+    )
+    parser.add_argument("inventory", metavar="INVENTORY", help="such as inventory/sparks.py")
+    parser.add_argument("profile", metavar="PROFILE", nargs="?", help="default: all of a host")
+    parser.add_argument(
+        "--limit",
+        metavar="HOSTS",
+        action="append",
+        default=[],
+        help="a host, a group or a pattern; may be given again. Needed unless there is one host",
+    )
+    options = parser.parse_args(arguments)
+    path = Path(options.inventory)
+    # pyinfra must run in the project's folder: config.py and group_data/ are there.
+    command = [str(Path(sys.executable).parent / "pyinfra"), "-y"]
+    command.append(str(path.resolve()) if path.exists() else options.inventory)
+    command.append("rollback.py")
+    for limit in options.limit:
+        command += ["--limit", limit]
+    if options.profile:
+        command += ["--data", f"{_KEY}={options.profile}"]
+    return subprocess.call(command, cwd=ROOT)
+
+
+def instances_to_go_back() -> list[str]:
+    """The instances of the host at hand that are to go back; notes it as a member of a wave.
+
+    Raises InventoryError without a limit in a fleet, and for a profile that no chosen host serves.
+    """
+    plan = host_plan()
+    if not isinstance(state.limit_hosts, list) and len(inventory) > 1:
+        raise InventoryError(
+            f"the inventory has {len(inventory)} hosts: name those that are to go back, "
+            "--limit HOST or --limit GROUP; nothing was done"
+        )
+    wanted = host.data.get(_KEY)
+    names = [i.name for i in plan.instances if wanted in (None, i.name)]
+    chosen = [whole_plan().hosts[name] for name in chosen_hosts()]
+    served = {instance.name for entry in chosen for instance in entry.instances}
+    if wanted is not None and wanted not in served:
+        raise InventoryError(
+            f"no chosen host serves {wanted!r}; {nearest(str(wanted), served)}. Nothing was done"
+        )
+    rollout.note(host.name, change=bool(names))
+    return names

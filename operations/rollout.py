@@ -1,0 +1,189 @@
+"""What this run knows of the fleet: who needs a change, whose turn it is, what became of whom.
+
+pyinfra finishes an operation on all hosts before it begins the next, so what one wave came to is
+known in this process when the next begins: no host is asked for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial, wraps
+
+from pyinfra import logger
+from pyinfra.api import util
+from pyinfra.api.host import Host
+from pyinfra.api.output import echo
+from pyinfra.api.state import State, StateStage
+from pyinfra_cli import cli
+from pyinfra_cli.exceptions import CliError
+
+from operations.planning import chosen_hosts, whole_plan
+from operations.status import ask
+from sparkwright import rollout
+from sparkwright.rollout import Member, Outcome, Row
+from sparkwright.status import Answer
+
+
+@dataclass
+class _Run:
+    """One run of pyinfra."""
+
+    answered: set[str] = field(default_factory=set)
+    changes: set[str] = field(default_factory=set)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    waves: tuple[tuple[Member, ...], ...] | None = None
+
+
+_RUN = _Run()
+
+
+@cache
+def count() -> int:
+    """How many waves this run can need at most; the same on every host."""
+    return len(rollout.waves(_members(), whole_plan().rollout))
+
+
+def title(what: str, wave: int) -> str:
+    """The name of a wave's operation: `what` alone when there is but one wave."""
+    return what if count() < 2 else f"{what}: {rollout.wave_name(wave)}"
+
+
+def note(host: str, change: bool) -> None:
+    """Remember whether a host needs a change, before the first wave."""
+    forget(host)
+    _RUN.answered.add(host)
+    if change:
+        _RUN.changes.add(host)
+    _RUN.outcomes[host] = Outcome.FAILED if change else Outcome.UNCHANGED
+
+
+def forget(host: str) -> None:
+    """What a host said before no longer counts."""
+    _RUN.answered.discard(host)
+    _RUN.changes.discard(host)
+    _RUN.outcomes.pop(host, None)
+    _RUN.notes.pop(host, None)
+    _RUN.waves = None
+
+
+def is_turn(host: str, wave: int, executing: bool) -> bool:
+    """True when a host that needs a change belongs to this wave.
+
+    executing: False before anything is done: it is not known yet which other hosts need a change,
+    and all are counted.
+    """
+    if host not in _RUN.changes:
+        return False
+    waves = _planned() if executing else rollout.waves(_members(), whole_plan().rollout)
+    return any(host in member.hosts for member in waves[wave]) if wave < len(waves) else False
+
+
+def refusal(host: str, wave: int) -> str | None:
+    """Why a host must not be changed in this wave although it needs to be, or None."""
+    if wave == 0 and host in _RUN.changes:
+        member = next(m for m in _members() if host in m.hosts)
+        broken = rollout.broken_pair(member, set(member.hosts) - _RUN.answered)
+        if broken:
+            return _hold(host, broken)
+    if not is_turn(host, wave, executing=True):
+        return None
+    reason = rollout.held_back(_planned(), wave, _RUN.outcomes, whole_plan().rollout)
+    return _hold(host, reason) if reason else None
+
+
+def _hold(host: str, reason: str) -> str:
+    _RUN.outcomes[host], _RUN.notes[host] = Outcome.HELD_BACK, reason
+    return f"{reason}; {host} stays as it is"
+
+
+def succeeded(host: str, outcome: Outcome = Outcome.UPDATED) -> None:
+    """A host did what its wave asked for. One that never gets here has failed."""
+    _RUN.outcomes[host] = outcome
+
+
+@cache
+def _members() -> tuple[Member, ...]:
+    return rollout.members(whole_plan().hosts, chosen_hosts())
+
+
+def _planned() -> tuple[tuple[Member, ...], ...]:
+    if _RUN.waves is None:
+        going = rollout.needing(_members(), _RUN.changes, _RUN.answered)
+        _RUN.waves = rollout.waves(going, whole_plan().rollout, of=len(_members()))
+    return _RUN.waves
+
+
+def guard_runs() -> None:
+    """Refuse a run whose hosts don't wait for each other; end every deploy with a summary."""
+    run_ops: Callable[..., None] = cli.run_ops
+    disconnect_all = cli.disconnect_all
+
+    @wraps(run_ops)
+    def guarded(state: State, serial: bool = False, no_wait: bool = False) -> None:
+        option = "--serial" if serial else "--no-wait" if no_wait else None
+        if option and whole_plan.cache_info().currsize:
+            raise CliError(
+                f"{option}: waves need hosts that wait for each other, nothing was done. Run again "
+                "without it; how many hosts change at once is `rollout` in group_data/all.py"
+            )
+        run_ops(state, serial=serial, no_wait=no_wait)
+
+    @wraps(disconnect_all)
+    def summed_up(state: State) -> None:
+        # Here, since this comes after the results, and also when a run ends early.
+        try:
+            if state.current_stage >= StateStage.Execute and whole_plan.cache_info().currsize:
+                _sum_up(state)
+        finally:
+            disconnect_all(state)
+
+    cli.run_ops, cli.disconnect_all = guarded, summed_up
+
+
+def read_no_source() -> None:
+    """Let pyinfra find line numbers without reading the source around each of them.
+
+    pyinfra 3.10 does for every frame of every operation on every host, and uses none of it: more
+    than half of the time that a fleet takes before the first command.
+    """
+    util.stack = partial(inspect.stack, 0)  # type: ignore[attr-defined]
+    util.getframeinfo = partial(inspect.getframeinfo, context=0)  # type: ignore[attr-defined]
+
+
+def _sum_up(state: State) -> None:
+    chosen = [host for host in state.inventory if state.is_host_in_limit(host)]
+    outcomes = {host.name: _RUN.outcomes.get(host.name, Outcome.DROPPED) for host in chosen}
+    known = (Outcome.UNCHANGED, Outcome.UPDATED)
+    asked = [h for h in chosen if outcomes[h.name] not in known and h.connected]
+    if asked:
+        logger.info("--> Asking the hosts that were not changed who serves what...")
+    jobs = {host: state.pool.spawn(ask, host) for host in asked}
+    answers = {host: job.get() for host, job in jobs.items()}
+    rows = [row for host in chosen for row in _rows(host, outcomes[host.name], answers.get(host))]
+    logger.info("--> Who serves what now:")
+    for line in rollout.summary(rows):
+        echo(f"    {line}", err=True)
+
+
+def _rows(host: Host, outcome: Outcome, answer: Answer | None) -> list[Row]:
+    note = _RUN.notes.get(host.name, "")
+    plan = whole_plan().hosts[host.name]
+    if outcome in (Outcome.UNCHANGED, Outcome.UPDATED):
+        rows = [Row(host.name, i.name, i.release.id, outcome) for i in plan.instances]
+        return rows or [Row(host.name, "nothing", "-", outcome)]
+    if answer is None or answer.problem:
+        reason = answer.problem if answer else "not connected"
+        unknown = f"{note}; {reason}" if note else str(reason)
+        return [Row(host.name, "unknown", None, outcome, unknown)]
+    rows = []
+    for instance in answer.instances:
+        told, why = outcome, note
+        if outcome is Outcome.FAILED:
+            told = Outcome.ROLLED_BACK if instance.rolled_back else outcome
+            why = instance.reason
+        serves = instance.name if instance.serves else f"{instance.name} (does not serve)"
+        rows.append(Row(host.name, serves, instance.release, told, why))
+    return rows or [Row(host.name, "nothing", "-", outcome, note)]
