@@ -137,3 +137,46 @@ def test_a_restart_lets_requests_finish(first: Run, real: Spark) -> None:
     assert answers and answers[0]["usage"]["completion_tokens"] == 900  # type: ignore[index]
     assert stop.wait(timeout=300) == 0
     assert real.complete("tiny") == 8
+
+
+_APPLY = f"python3 /opt/sparkwright/host/activate.py apply {NAME} 2>&1; echo status $?"
+_STAGED = f"/var/lib/sparkwright/staged/{NAME}/serve.yaml"
+
+
+def _goes_back(real: Spark, said: str, word: str) -> None:
+    assert said.endswith("status 1") and word in said, said
+    assert f"{NAME}: what was in service before" in said, said
+    assert real.complete("tiny") == 8
+    assert real.unit(NAME, "NRestarts") == "0" and real.unit(NAME, "UnitFileState") == "enabled"
+
+
+def test_an_option_that_only_the_engine_rejects(first: Run, real: Spark) -> None:
+    """What was in service comes back; the request that ran when it was stopped was answered."""
+    body = {"model": "tiny", "prompt": "hello", "max_tokens": 900, "ignore_eos": True}
+    answers: list[dict[str, object]] = []
+    thread = threading.Thread(target=lambda: answers.append(real.ask("/v1/completions", body)))
+    thread.start()
+    real.wait_until("curl -s http://127.0.0.1:8000/metrics | grep -q 'num_requests_running.* 1.0'")
+    real.sh(f"cp {_STAGED} /root/staged; echo 'kv-cache-dtype: fp3' >> {_STAGED}")
+    try:
+        _goes_back(real, real.sh(_APPLY, timeout=300), "fp3")
+    finally:
+        real.sh(f"mv /root/staged {_STAGED}")
+    thread.join(timeout=60)
+    assert answers and answers[0]["usage"]["completion_tokens"] == 900  # type: ignore[index]
+
+
+def test_an_engine_killed_during_its_start(first: Run, real: Spark) -> None:
+    """By a person or for want of memory: the start ends at once, and what was before comes back."""
+    real.sh(f"cp {_STAGED} /root/staged; sed -i 's/^max-num-seqs:.*/max-num-seqs: 2/' {_STAGED}")
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.append(real.sh(_APPLY, timeout=300)))
+    thread.start()
+    try:
+        real.wait_until(f"systemctl is-active vllm@{NAME} | grep -q activating")
+        real.wait_until("pgrep -f '^VLLM::EngineCore'")
+        real.sh("pkill -9 -f '^VLLM::EngineCore'")
+        thread.join(timeout=300)
+    finally:
+        real.sh(f"mv /root/staged {_STAGED}")
+    _goes_back(real, answers[0], "did not start")
