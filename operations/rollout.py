@@ -13,9 +13,10 @@ from functools import cache, partial, wraps
 
 from pyinfra import logger
 from pyinfra.api import util
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.output import echo
-from pyinfra.api.state import State, StateStage
+from pyinfra.api.state import State
 from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
@@ -34,6 +35,7 @@ class _Run:
     changes: set[str] = field(default_factory=set)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    begun: bool = False
     waves: tuple[tuple[Member, ...], ...] | None = None
 
 
@@ -129,13 +131,19 @@ def guard_runs() -> None:
                 f"{option}: waves need hosts that wait for each other, nothing was done. Run again "
                 "without it; how many hosts change at once is `rollout` in group_data/all.py"
             )
-        run_ops(state, serial=serial, no_wait=no_wait)
+        _RUN.begun = bool(whole_plan.cache_info().currsize)
+        try:
+            run_ops(state, serial=serial, no_wait=no_wait)
+        except PyinfraError:
+            # The last host failed: the results are worth printing all the same. Exit status 1.
+            if state.active_hosts or not _RUN.begun:
+                raise
 
     @wraps(disconnect_all)
     def summed_up(state: State) -> None:
         # Here, since this comes after the results, and also when a run ends early.
         try:
-            if state.current_stage >= StateStage.Execute and whole_plan.cache_info().currsize:
+            if _RUN.begun:
                 _sum_up(state)
         finally:
             disconnect_all(state)

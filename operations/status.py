@@ -15,12 +15,10 @@ TIMEOUT_S = 60
 """A generation of a busy server takes seconds; a host that froze never answers."""
 
 # Without `sudo -n true` first, pyinfra would ask for a password in the middle of the table.
-_SCRIPT = f"""
-program={paths.HOST_PROGRAMS}/activate.py
+_SCRIPT = f"""program={paths.HOST_PROGRAMS}/activate.py
 if ! SUDO true 2>/dev/null; then echo '{{"sudo": false}}'
 elif ! test -e $program; then echo '{{}}'
-else SUDO timeout {TIMEOUT_S - 5} python3 $program status; fi
-"""
+else SUDO timeout {TIMEOUT_S - 5} python3 $program status; fi"""
 
 
 def ask(host: Host) -> Answer:

@@ -155,7 +155,8 @@ def held_back(
     failed: list[str] = []
     for earlier, wave in enumerate(planned[:number]):
         for member in wave:
-            if not all(outcomes.get(host, Outcome.FAILED).good for host in member.hosts):
+            became = [outcomes.get(host, Outcome.FAILED) for host in member.hosts]
+            if not all(outcome.good or outcome is Outcome.HELD_BACK for outcome in became):
                 failed.append(f"{wave_name(earlier)} {member}")
     if len(failed) < rollout.failures:
         return None

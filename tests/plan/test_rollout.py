@@ -133,3 +133,90 @@ def test_memory_of_the_controller(ran: Callable[[str], Run]) -> None:
         ran(f"big-{seed}")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     assert peak < 1024**3
+
+
+def test_a_canary_that_fails_leaves_the_others_as_they_are(ran: Callable[[str], Run]) -> None:
+    run = ran("canary-fails")
+    assert run.status == 1
+    assert applied(run) == {f"{ACTIVATE}: canary": ["@fake/h000"]}
+    for host in ("@fake/h001", "@fake/h002"):
+        assert f"held back: canary @fake/h000 failed; {host} stays as it is" in run.lines(host)
+    assert summary(run) == {
+        "@fake/h000": "rolled back: RuntimeError: boom",
+        "@fake/h001": "held back: canary @fake/h000 failed",
+        "@fake/h002": "held back: canary @fake/h000 failed",
+    }
+    assert "@fake/h001  tiny    old-1" in run.output
+
+
+def test_nothing_to_do(ran: Callable[[str], Run]) -> None:
+    run = ran("same")
+    assert run.status == 0 and applied(run) == {}
+    assert set(summary(run).values()) == {"unchanged"}
+    # Nobody is asked again for the summary.
+    assert "--> Asking" not in run.output
+
+
+def test_a_host_without_change_and_a_dropped_one_are_no_members(ran: Callable[[str], Run]) -> None:
+    run = ran("canary-is-the-first-that-changes")
+    assert applied(run) == {
+        f"{ACTIVATE}: canary": ["@fake/h002"],
+        f"{ACTIVATE}: wave 2": ["@fake/h003"],
+        f"{ACTIVATE}: wave 3": ["@fake/h004"],
+    }
+    assert summary(run)["@fake/h001"].startswith("dropped")
+    assert run.status == 1
+
+
+def test_failures_that_are_tolerated(ran: Callable[[str], Run]) -> None:
+    run = ran("tolerated")
+    assert [len(hosts) for hosts in applied(run).values()] == [1, 1, 1, 1]
+    assert run.status == 1, "a failed host is a failed run all the same"
+
+
+def test_the_last_wave_fails(ran: Callable[[str], Run]) -> None:
+    run = ran("last-fails")
+    assert applied(run)[f"{ACTIVATE}: wave 2"] == ["@fake/h001", "@fake/h002"]
+    assert run.status == 1 and summary(run)["@fake/h001"] == "updated"
+
+
+@pytest.mark.parametrize("name", ["serial", "no-wait"])
+def test_a_run_without_order_is_refused(ran: Callable[[str], Run], name: str) -> None:
+    run = ran(name)
+    assert run.status == 1 and applied(run) == {}
+    assert f"--{name}: waves need hosts that wait for each other, nothing was done" in run.output
+    assert "Traceback" not in run.output and "Who serves what" not in run.output
+
+
+def test_a_limit_that_means_nobody(ran: Callable[[str], Run]) -> None:
+    run = ran("limit-typo")
+    assert run.status == 1 and "Connected" not in run.output
+    assert "--limit @fake/h01x: no such host or group of hosts, nothing was done; did you mean" in (
+        run.output
+    )
+    run = ran("limit-empty-group")
+    assert run.status == 1 and "--limit gpt_oss_120b: no such host or group of" in run.output
+
+
+def test_limits(ran: Callable[[str], Run]) -> None:
+    run = ran("limit")
+    assert run.status == 0 and applied(run) == {ACTIVATE: ["@fake/h001"]}
+    assert list(summary(run)) == ["@fake/h001"]
+    assert len(summary(ran("limit-group"))) == 2
+    run = ran("exclude")
+    assert run.status == 0 and list(applied(run).values()) == [["@fake/h001"], ["@fake/h002"]]
+
+
+def test_mistakes_in_the_policy_are_said_at_once(ran: Callable[[str], Run]) -> None:
+    run = ran("policy")
+    assert run.status == 1
+    for told in (
+        "hosts @fake/h000, @fake/h001: rollout: canary = 0: input should be greater than or",
+        "rollout: wave = '0%': write a number of members from 1, or a share of them up to '100%'",
+        "rollout: failure = 1: no such field; did you mean 'failures'?",
+        "rollout: start_timeout_s = '1 week': write a number of seconds",
+    ):
+        assert told in run.output
+    run = ran("data")
+    told = "host @fake/h000: _serial: a fleet could no longer be changed wave by wave: take it out"
+    assert run.status == 1 and told in run.output
