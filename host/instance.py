@@ -174,7 +174,11 @@ class Instance:
         if os.path.exists(f"{self.source}/start.json"):
             _copy(f"{self.source}/start.json", f"{self.etc}/start.json")
         service.systemctl("daemon-reload")
-        self.remember(files={name: _digest(target) for name, target in self.targets.items()})
+        self.remember(**self.seen())
+
+    def seen(self) -> dict[str, object]:
+        """What drift is judged by: the files as they are now."""
+        return {"files": {name: _digest(target) for name, target in self.targets.items()}}
 
     def switch(self) -> None:
         """Put the source's files and release in place; the engine must be stopped."""

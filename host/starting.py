@@ -15,6 +15,12 @@ MEMORY_TIMEOUT_S = 300
 """Reclaim after a stop is asynchronous: minutes were seen."""
 CGROUP_TIMEOUT_S = 60
 """systemd has killed all that is left by then; what stays hangs in the kernel."""
+_UNTOLD = {
+    "9": "it was killed (SIGKILL), by a person or for want of memory",
+    "203": "systemd could not run its program: the release is damaged",
+}
+"""What an exit status says when the engine itself said nothing (systemd.exec(5))."""
+_NOTHING = "no exception in its journal"
 GRACE_S = 5
 """How long a start that was asked for may take to show in the unit's state."""
 
@@ -173,7 +179,7 @@ def _failure(
     journal.new()
     late = unit.result == "timeout" or not unit.down
     cause = first_exception(journal.lines) or (
-        "it was not ready in time" if late else "no exception in its journal"
+        "it was not ready in time" if late else _UNTOLD.get(unit.exit_status, _NOTHING)
     )
     return NotServingError(
         f"{instance.name} did not start: {cause}\n"

@@ -213,6 +213,9 @@ class _Transaction:
                 shutil.rmtree(one.previous, ignore_errors=True)
                 os.makedirs(os.path.dirname(one.previous), mode=0o700, exist_ok=True)
                 os.rename(kept, one.previous)
+            if "files" not in one.remembered():
+                # state.json was lost: what serves what was asked for is known again.
+                one.remember(**one.seen(), release=one.release())
             self._remember(name, "serving", None)
         self._end()
 

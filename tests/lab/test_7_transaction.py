@@ -233,7 +233,8 @@ def test_no_way_back(host: Spark, good: Good) -> None:
     releases = "/opt/sparkwright/releases"
     host.sh(
         f"cp -a {releases}/{good['release']} {releases}/other; mv {releases}/{good['release']} "
-        f"/opt/sparkwright/hidden; echo other > {STAGED}/release"
+        f"/opt/sparkwright/hidden; echo other > {STAGED}/release; "
+        f"sed -i 's#{good['release']}#other#' {releases}/other/bin/vllm"
     )
     try:
         stage(host, "STANDIN_DIE_AT=load")

@@ -332,6 +332,16 @@ def test_processes_that_stay(spark: Spark) -> None:
     assert "max_num_seqs" not in (spark.etc / "a/serve.yaml").read_text()
 
 
+def test_a_lost_state_is_mended_without_a_restart(spark: Spark) -> None:
+    spark.serve(a={})
+    (spark.var / "state.json").write_text("")
+    transaction.run(["a"])
+    assert spark.systemd.changes() == []
+    assert remembered(spark)["release"] == Instance("a").release()
+    (spark.etc / "a/env").write_text("edited")
+    assert Instance("a").drift() == [f"{spark.etc}/a/env"]
+
+
 def test_a_clock_that_jumps(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is decided by the wall clock: neither a year back nor one ahead."""
     times = iter([2e9, 1e9] * 50)
