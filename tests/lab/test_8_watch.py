@@ -18,7 +18,7 @@ pytestmark = pytest.mark.lab
 UNITS = "/etc/systemd/system"
 SWITCH = "/var/lib/sparkwright/cache/standin/switch"
 MEMORY = "/run/sparkwright/watch-standin.json"
-PAUSE_S = 15
+PAUSE_S = 12
 TIMES = {
     "FAILURES": 2,
     "TIMEOUT_S": 2,
@@ -133,7 +133,7 @@ def test_a_busy_server_is_left_alone(spark: Spark) -> None:
     before = spark.unit("standin", "InvocationID")
     misbehave(spark, "queue")
     body = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 900})
-    spark.sh(f"curl -s -m 24 http://127.0.0.1:8000/v1/completions -d '{body}' || true")
+    spark.sh(f"curl -s -m 18 http://127.0.0.1:8000/v1/completions -d '{body}' || true")
     assert said(spark) == []
     assert spark.unit("standin", "InvocationID") == before
 
@@ -166,4 +166,4 @@ def test_little_work(spark: Spark) -> None:
 
 def test_it_goes_with_its_instance(spark: Spark) -> None:
     spark.sh("python3 /opt/sparkwright/host/activate.py remove standin")
-    assert spark.sh("systemctl list-units -q --plain 'sparkwright-watch@standin.*'") == ""
+    assert spark.sh("systemctl list-units -q --plain 'sparkwright-watch@standin.timer'") == ""
