@@ -171,7 +171,8 @@ class Instance:
                     os.unlink(target)
             elif _seal(f"{self.source}/{name}") != _seal(target):
                 _copy(f"{self.source}/{name}", target)
-        if os.path.exists(f"{self.source}/start.json"):
+        start = content(f"{self.source}/start.json")
+        if start is not None and start != content(f"{self.etc}/start.json"):
             _copy(f"{self.source}/start.json", f"{self.etc}/start.json")
         service.systemctl("daemon-reload")
         self.remember(**self.seen())
@@ -248,7 +249,14 @@ def content(path: str) -> bytes | None:
 
 
 def _copy(source: str, target: str) -> None:
-    write(target, content(source) or b"", os.stat(source).st_mode & 0o777)
+    try:
+        write(target, content(source) or b"", os.stat(source).st_mode & 0o777)
+    except OSError:
+        # On a full disk going back must work all the same: a second name takes no space.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{target}.new")
+        os.link(source, f"{target}.new")
+        os.replace(f"{target}.new", target)
 
 
 def _digest(path: str) -> str | None:

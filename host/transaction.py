@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 
 import service
 import starting
@@ -61,9 +62,9 @@ def run(names: list[str], command: str = "apply") -> None:
             if names:
                 _Transaction.prepare(wanted).forward()
             error = None
-        except (Refusal, OSError) as problem:
+        except (Refusal, OSError, TerminatedError) as problem:
             error = str(problem)
-            raise
+            raise Refusal(error) from None
         finally:
             write(f"{VAR}/transaction-result.json", json.dumps({"tried": tried, "error": error}))
 
@@ -228,8 +229,10 @@ class _Transaction:
             reason = f"{failed}: {reason}"
         detail = getattr(problem, "detail", None) or self.data.get("detail")
         detail = detail or {"exception": reason, "phase": self.phase}
-        self.note("undoing", reason=reason, detail=detail, failed=failed)
-        _keep_log(failed, "new", getattr(problem, "detail", {}).get("invocation"))
+        with _at_any_rate():
+            self.note("undoing", reason=reason, detail=detail, failed=failed)
+        with _at_any_rate():
+            _keep_log(failed, "new", getattr(problem, "detail", {}).get("invocation"))
         say(f"      {reason}")
         for name in self.names:
             if name == failed or name in _strings(self.data["stopped"]):
@@ -249,8 +252,10 @@ class _Transaction:
                 service.systemctl("stop", "--no-block", one.unit, check=False)
                 one.withdraw()
             else:
-                self._put(self.before(one.name))
-        self.note("restoring")
+                with _at_any_rate():
+                    self._put(self.before(one.name))
+        with _at_any_rate():
+            self.note("restoring")
 
     def _put(self, one: Instance) -> None:
         """What runs on must not look as if it had been started before its files."""
@@ -263,7 +268,8 @@ class _Transaction:
             outcome = "rolled back" if name in _strings(self.data["changed"]) else ""
             if name in _strings(self.data["new"]):
                 outcome = "failed"
-                Instance(name).forget()
+                with _at_any_rate():
+                    Instance(name).forget()
                 lines.append(
                     f"{name}: nothing of it is left in service; what was tried is in "
                     f"{Instance(name).source}"
@@ -271,7 +277,8 @@ class _Transaction:
             elif not self._comes_back(name, lines):
                 outcome = "failed"
             if outcome:
-                self._remember(name, outcome, reason)
+                with _at_any_rate():
+                    self._remember(name, outcome, reason)
         self._end()
         raise Refusal("\n      ".join([reason, *lines]))
 
@@ -289,15 +296,17 @@ class _Transaction:
             )
         except (Refusal, OSError) as problem:
             detail = getattr(problem, "detail", {})
-            _keep_log(name, "old", detail.get("invocation"))
             starting.stop(old)
-            old.remember(status="failed", old_invocation=detail.get("invocation"))
+            with _at_any_rate():
+                _keep_log(name, "old", detail.get("invocation"))
+                old.remember(status="failed", old_invocation=detail.get("invocation"))
             lines.append(
                 f"{name}: {old.unit} is stopped, nothing serves: there is no way back: {problem}\n"
                 f"      logs are kept in {old.failures}"
             )
             return False
-        old.remember(status="serving")
+        with _at_any_rate():
+            old.remember(status="serving")
         return True
 
     def _remember(self, name: str, outcome: str, reason: str | None) -> None:
@@ -315,6 +324,15 @@ class _Transaction:
     @staticmethod
     def _discard() -> None:
         shutil.rmtree(f"{VAR}/transaction", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _at_any_rate() -> Iterator[None]:
+    """On the way back a full disk is said, but keeps nothing from being started again."""
+    try:
+        yield
+    except OSError as problem:
+        say(f"      {problem}")
 
 
 def _terminate(*_: object) -> None:

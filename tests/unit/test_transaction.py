@@ -11,6 +11,7 @@ from typing import Any
 
 import activate
 import detached
+import instance
 import pytest
 import service
 import starting
@@ -149,6 +150,40 @@ def test_any_cause_puts_it_back(
     said = fails("a")
     assert str(problem) in said and "what was in service before" in said
     assert files(spark) == before and spark.state("a").active == "active"
+
+
+@pytest.mark.parametrize("written", range(8))
+def test_a_disk_that_is_full_from_some_moment_on(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """While it is stopped, whatever can't be written: it does not stay stopped."""
+    spark.serve(a={})
+    before = files(spark)
+    spark.stage(a={"max_num_seqs": 2})
+    stop, left = starting.stop, [10**6]
+
+    def stop_then_full(one: Any) -> None:
+        stop(one)
+        left[0] = min(left[0], written)
+
+    def full(*what: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        common_write(*what)
+
+    common_write = transaction.write
+    monkeypatch.setattr(starting, "stop", stop_then_full)
+    monkeypatch.setattr(transaction, "write", full)
+    monkeypatch.setattr(instance, "write", full)
+    try:
+        transaction.run(["a"])
+    except Refusal as refusal:
+        assert "No space left" in str(refusal)
+    except OSError:
+        pass
+    assert spark.state("a").active == "active"
+    assert files(spark) == before or Instance("a").in_place(), "all of one"
 
 
 def test_sigterm_puts_it_back(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
