@@ -18,7 +18,7 @@ pytestmark = pytest.mark.lab
 UNITS = "/etc/systemd/system"
 SWITCH = "/var/lib/sparkwright/cache/standin/switch"
 MEMORY = "/run/sparkwright/watch-standin.json"
-PAUSE_S = 12
+PAUSE_S = 20
 TIMES = {
     "FAILURES": 2,
     "TIMEOUT_S": 2,
