@@ -234,6 +234,7 @@ class _Transaction:
         with _at_any_rate():
             _keep_log(failed, "new", getattr(problem, "detail", {}).get("invocation"))
         say(f"      {reason}")
+        say("      everything is put back to what was in service before")
         for name in self.names:
             if name == failed or name in _strings(self.data["stopped"]):
                 try:
