@@ -6,3 +6,7 @@ _sudo = True
 
 # The engine: vLLM and everything it needs, locked with hashes (releases/).
 release = dict(lock="releases/vllm-0.27.1-aarch64.txt", python="3.12", cuda="13")
+
+# How a fleet changes: a canary, then a quarter of the members at a time, in inventory order; after
+# one failure the rest stays as it is (docs/rollout.md).
+rollout = dict(canary=1, wave="25%", failures=1)
