@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,6 @@ def assert_rolled_back(spark: Spark, *words: str) -> dict[str, Any]:
     [
         ("STANDIN_DIE_AT=load", ("did not start", "while ", "exit status 1")),
         ("STANDIN_GENERATE=empty", ("started, but does not serve: a generation returned no",)),
-        ("STANDIN_GENERATE=error", ("a generation returned no token: status 500",)),
     ],
 )
 def test_a_new_one_that_does_not_serve(host: Spark, fault: str, words: tuple[str, ...]) -> None:
@@ -252,6 +252,31 @@ def test_no_way_back(host: Spark, good: Good) -> None:
         host.sh(f"mv /opt/sparkwright/hidden {releases}/{good['release']}")
 
 
+def test_out_of_disk_while_a_release_is_built(host: Spark, tmp_path: Path) -> None:
+    """Something fills it after preflight; the next run builds from nothing what is half there."""
+    small = replace(host, standin=[{**host.standin[1], "disk_gib": 0.0001}])
+    file = inventory(tmp_path, [small])
+    releases = "/opt/sparkwright/releases"
+    pid = host.unit("standin", "MainPID")
+    host.sh(
+        f"cp -a {releases} /root/releases; mount -t tmpfs -o mode=755,"
+        f"size=$(($(du -sm {releases} | cut -f1) + 200))m none {releases}; "
+        f"cp -a /root/releases/. {releases}; rm -rf /root/releases; "
+        f"systemd-run -q --collect sh -c 'until ls -d {releases}/standin2*/; do sleep 0.05; done; "
+        f"cat /dev/zero > {releases}/filler.txt'"
+    )
+    try:
+        run = pyinfra(str(file))
+        assert run.code != 0 and "No space left on device" in run.output, run.output
+        assert "Traceback" not in run.output
+        assert "Build the engine release" in run.names("error")
+        assert host.unit("standin", "MainPID") == pid and length(host) == 1024
+    finally:
+        host.sh(f"umount {releases}")
+    run = pyinfra(str(file))
+    assert run.code == 0 and host.ask("/version")["version"] == "0.0.2+standin", run.output
+
+
 def test_rollback_and_back_again(host: Spark) -> None:
     stage(host)
     assert apply(host).endswith("status 0") and length(host) == 512
@@ -260,7 +285,7 @@ def test_rollback_and_back_again(host: Spark) -> None:
     assert apply(host, "rollback standin").endswith("status 0") and length(host) == 512
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"standin": 5}'])
+@pytest.mark.parametrize("text", ["", "{"])
 def test_state_that_is_lost(host: Spark, text: str) -> None:
     pid = host.unit("standin", "MainPID")
     host.sh(f"printf '%s' '{text}' > /var/lib/sparkwright/state.json")
