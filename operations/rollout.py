@@ -167,7 +167,7 @@ def _sum_up(state: State) -> None:
     known = (Outcome.UNCHANGED, Outcome.UPDATED)
     asked = [h for h in chosen if outcomes[h.name] not in known and h.connected]
     if asked:
-        logger.info("--> Asking the hosts that were not changed who serves what...")
+        logger.info("--> Asking hosts who serves what...")
     jobs = {host: state.pool.spawn(ask, host) for host in asked}
     answers = {host: job.get() for host, job in jobs.items()}
     rows = [row for host in chosen for row in _rows(host, outcomes[host.name], answers.get(host))]
@@ -192,6 +192,8 @@ def _rows(host: Host, outcome: Outcome, answer: Answer | None) -> list[Row]:
         if outcome is Outcome.FAILED:
             told = Outcome.ROLLED_BACK if instance.rolled_back else outcome
             why = instance.reason
+            if answer.transaction:  # this run was cut off from it, or stopped
+                told, why = outcome, f"an activation is {answer.transaction}"
         serves = instance.name if instance.serves else f"{instance.name} (does not serve)"
         rows.append(Row(host.name, serves, instance.release, told, why))
     return rows or [Row(host.name, "nothing", "-", outcome, note)]

@@ -11,7 +11,7 @@ from pyinfra.api.host import Host
 from sparkwright import paths
 from sparkwright.status import Answer, read
 
-TIMEOUT_S = 60
+TIMEOUT_S = 45
 """A generation of a busy server takes seconds; a host that froze never answers."""
 
 # Without `sudo -n true` first, pyinfra would ask for a password in the middle of the table.

@@ -46,6 +46,7 @@ class Answer:
     available: int | None = None
     total: int | None = None
     transaction: str | None = None
+    """The one that is under way, or was cut off, in words."""
     raw: Mapping[str, Any] | None = None
 
 
@@ -54,9 +55,11 @@ def read(value: Mapping[str, Any]) -> Answer:
     instances = _mapping(value.get("instances"))
     memory = _mapping(value.get("memory"))
     running = value.get("transaction")
-    phase = _text(_mapping(running).get("phase")) or "unknown phase"
+    phase = _text(_mapping(running).get("phase")) or "in an unknown phase"
     if _mapping(running).get("running") is False:
-        phase += ", cut off: the next deploy, or the next boot, ends it"
+        phase = f"cut off while {phase}: the next deploy, or the next boot, ends it"
+    else:
+        phase = f"in progress: {phase}"
     return Answer(
         None,
         tuple(_serving(name, _mapping(entry)) for name, entry in sorted(instances.items())),
@@ -159,7 +162,7 @@ def _rows(plan: Plan, name: str, answer: Answer) -> Iterable[tuple[str, ...]]:
 
 def _last(instance: Serving, answer: Answer) -> str:
     if answer.transaction:
-        return f"in progress: {answer.transaction}"
+        return answer.transaction
     parts = [instance.result or "unknown"]
     if instance.reason:
         parts.append(instance.reason)

@@ -72,7 +72,7 @@ def test_an_instance_that_nobody_planned() -> None:
     ("running", "words"),
     [
         ({"phase": "starting", "running": True}, "in progress: starting"),
-        ({"phase": "switching", "running": False}, "in progress: switching, cut off: the next"),
+        ({"phase": "switching", "running": False}, "cut off while switching: the next deploy"),
     ],
 )
 def test_a_transaction(running: Any, words: str) -> None:
