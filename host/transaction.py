@@ -210,7 +210,9 @@ class _Transaction:
         for name in self.names:
             one, kept = self.next(name), f"{VAR}/transaction/{name}/before"
             if os.path.isdir(kept) and self.before(name).fingerprint() != one.fingerprint():
-                one.remember(previous_release=self.before(name).release())
+                if self.before(name).release() != one.release():
+                    # Kept when old releases are removed, whatever else changes meanwhile.
+                    one.remember(previous_release=self.before(name).release())
                 shutil.rmtree(one.previous, ignore_errors=True)
                 os.makedirs(os.path.dirname(one.previous), mode=0o700, exist_ok=True)
                 os.rename(kept, one.previous)

@@ -173,7 +173,7 @@ def test_an_engine_killed_during_its_start(first: Run, real: Spark) -> None:
     thread = threading.Thread(target=lambda: answers.append(real.sh(_APPLY, timeout=300)))
     thread.start()
     try:
-        real.wait_until(f"systemctl is-active vllm@{NAME} | grep -q activating")
+        real.wait_until(f"systemctl is-active vllm@{NAME} | grep -qx activating")
         real.wait_until("pgrep -f '^VLLM::EngineCore'")
         real.sh("pkill -9 -f '^VLLM::EngineCore'")
         thread.join(timeout=300)

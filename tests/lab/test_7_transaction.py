@@ -72,7 +72,7 @@ def begin(spark: Spark) -> threading.Thread:
     thread.start()
     spark.wait_until(
         f"(systemctl is-active {UNIT} && grep 'max-model-len: 512' {SERVED}"
-        " && systemctl is-active vllm@standin | grep activating)",
+        " && systemctl is-active vllm@standin | grep -x activating)",
         60,
     )
     return thread
