@@ -168,7 +168,7 @@ def test_an_option_that_only_the_engine_rejects(first: Run, real: Spark) -> None
 
 def test_an_engine_killed_during_its_start(first: Run, real: Spark) -> None:
     """By a person or for want of memory: the start ends at once, and what was before comes back."""
-    real.sh(f"cp {_STAGED} /root/staged; sed -i 's/^max-num-seqs:.*/max-num-seqs: 2/' {_STAGED}")
+    real.sh(f"cp {_STAGED} /root/staged; sed -i 's/^max-num-seqs:.*/max-num-seqs: 3/' {_STAGED}")
     answers: list[str] = []
     thread = threading.Thread(target=lambda: answers.append(real.sh(_APPLY, timeout=300)))
     thread.start()
