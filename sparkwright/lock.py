@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 def _read(arguments: list[str]) -> _Wish:
     parser = argparse.ArgumentParser(
         prog="sparkwright lock",
-        description=__doc__,
+        description="Resolve an engine release for the Sparks, write it down with hashes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -320,7 +320,7 @@ def _sizes(uv: Uv, recipe: Recipe, body: str, folders: tuple[str, ...]) -> None:
     if recipe.platform is None:
         print("download and unpacked size: unknown for a lock for every platform")
         return
-    say("asking how large the wheels are (normal: 10 to 30 s)")
+    say("asking how large the wheels are (normal: 10 to 45 s)")
     try:
         pylock = uv.sizes(recipe, body, folders)
         wheels = wheels_in(pylock, recipe.python, recipe.platform)

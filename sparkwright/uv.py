@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,13 @@ from sparkwright.lockfile import Recipe
 
 _HEARTBEAT_S = 8
 _NETWORK = re.compile(r"failed to fetch|error sending request|dns error|timed? ?out|offline", re.I)
+
+# Variables of uv that change what is locked and would stand in no header. (--torch-backend auto
+# looks at the machine that locks, not at the Spark.)
+_UNRECORDED = (
+    *("UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_RESOLUTION", "UV_CONSTRAINT", "UV_OVERRIDE"),
+    *("UV_EXCLUDE", "UV_TORCH_BACKEND", "UV_FIND_LINKS"),
+)
 
 _started = time.monotonic()
 _spoken = 0.0
@@ -110,6 +118,7 @@ class Uv:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._root,
+            env={name: value for name, value in os.environ.items() if name not in _UNRECORDED},
         )
         text: str | None = stdin
         try:

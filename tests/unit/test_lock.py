@@ -345,6 +345,18 @@ def test_stopping_it_writes_nothing_and_leaves_no_uv(
     assert not list((project / "releases").iterdir())
 
 
+def test_what_no_header_records_does_not_change_a_lock(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = project / "bin/uv"
+    look = 'wanted += "backend=" + str(os.environ.get("UV_TORCH_BACKEND"))'
+    text = program.read_text().replace("import pathlib", "import os, pathlib")
+    program.write_text(text.replace("sys.stdin.read()\n", f"sys.stdin.read()\n{look}\n"))
+    monkeypatch.setenv("UV_TORCH_BACKEND", "auto")
+    assert lock.main(["vllm==0.33.0"]) == 0
+    assert "backend=None" in calls(project) and "backend=auto" not in calls(project)
+
+
 def test_it_is_never_silent(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
