@@ -89,6 +89,11 @@ def quantization(
             return Quantization(problem=text, field="online_quantization")
         return _online(profile.online_quantization, version, capability, "online_quantization")
     if word not in _IMPLIED_QUANTIZATION:
+        known = flags.catalog(version) if version else None
+        only = known.quantization.only_family.get(word or "") if known else None
+        if only not in (None, _family(capability)):
+            text = f"runs on compute capability {only // 10}.x only, this GPU has {capability}"
+            return Quantization(problem=text)
         return Quantization(word)
     # A whole config.json without quantization_config is one of a checkpoint in BF16.
     if config and "transformers_version" in config and not ready:
@@ -106,7 +111,7 @@ def _online(word: str, version: str | None, capability: str, field: str) -> Quan
     if method:
         return Quantization(method)
     can = [v for v in flags.versions() if _can(v, word, capability)]
-    family = int(capability.split(".")[0]) * 10
+    family = _family(capability)
     only = known.quantization.only_family
     fits = sorted(n for n in known.quantization.online if only.get(n, family) == family)
     text = (
@@ -114,6 +119,11 @@ def _online(word: str, version: str | None, capability: str, field: str) -> Quan
         f"it can: {', '.join(fits)}"
     )
     return Quantization(problem=text + (f"; so can: {', '.join(can)}" if can else ""), field=field)
+
+
+def _family(capability: str) -> int:
+    """120 for the 12.1 of a GB10."""
+    return int(capability.split(".")[0]) * 10
 
 
 def _can(version: str, word: str, capability: str) -> bool:
@@ -163,7 +173,7 @@ def check(
         text = f"options are not checked: {reason} before it runs; checked are {have}"
         return problems, [*warnings, Problem(where, "", "", text)]
     options = serve_options(profile, "/model", quantized.option)
-    for complaint in known.check(options):
+    for complaint in known.check(known.spelled(options)):
         field = _field(complaint.option)
         problems.append(Problem(where, field, complaint.found, complaint.fix))
     for complaint in known.check_environment(profile.env):

@@ -47,9 +47,9 @@ def together(problems: Iterable[Problem]) -> list[Problem]:
     """Sorted, each once; what several hosts have in common is said once for all of them."""
     places: dict[Problem, list[str]] = {}
     for problem in sorted(set(problems), key=lambda p: (p.where, p.field, p.found)):
-        name = problem.where.removeprefix("host ").split(":")[0]
+        name, colon, rest = problem.where.removeprefix("host ").partition(":")
         if problem.where.startswith("host "):
-            problem = replace(problem, where=problem.where.replace(name, "", 1))
+            problem = replace(problem, where=f"host {colon}{rest}")
         places.setdefault(problem, []).append(name)
     return sorted(
         (replace(p, where=_hosts(p.where, names)) for p, names in places.items()),
