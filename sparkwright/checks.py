@@ -12,7 +12,8 @@ from sparkwright.errors import Problem, nearest
 from sparkwright.settings import ARCHITECTURES, ModelProfile, Platform
 
 if TYPE_CHECKING:
-    from sparkwright.plan import HostPlan, Plan, RawHost, Release
+    from sparkwright.plan import HostPlan, Plan, RawHost
+    from sparkwright.releases import Release
 
 # What data files may set besides pyinfra's own: connectors' settings and global arguments.
 _KEYS = ("profile", "release", "platform", "pair")

@@ -65,7 +65,7 @@ def _tools(profile: ModelProfile) -> _Found:
     if choice and not profile.tool_call_parser:
         fix = "needs a parser: set tool_call_parser, which switches tool choice on by itself"
         yield "extra_args.enable-auto-tool-choice", "True", fix
-    if profile.tool_call_parser and choice is False:
+    if profile.tool_call_parser and extra.get("enable-auto-tool-choice") is False:
         fix = "tool_call_parser switches it on: take one of the two out"
         yield "extra_args.enable-auto-tool-choice", "False", fix
     if len(set(profile.served_names)) < len(profile.served_names):

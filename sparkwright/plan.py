@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ from sparkwright.contradictions import contradictions
 from sparkwright.errors import PlanError, Problem, nearest, problems_of
 from sparkwright.memory import Estimate
 from sparkwright.pairs import Member, Pair, find_pairs
-from sparkwright.settings import EngineRelease, ModelProfile, Platform, Setting
+from sparkwright.releases import EngineRelease, Release, version_in
+from sparkwright.settings import ModelProfile, Platform, Setting
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,45 +36,6 @@ class RawHost:
     data: Mapping[str, Any]
     own: Mapping[str, Any] = field(default_factory=dict)
     """What the inventory itself says of this host; part of `data` too."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """An engine release, identified by what it is made of."""
-
-    settings: EngineRelease
-    lock_text: str = field(repr=False)
-    """Content of the lock; of a floating or nightly release, its requirement file."""
-
-    @cached_property
-    def id(self) -> str:
-        """Names the folder on the host: another lock or another Python is another release."""
-        made_of = f"{self.settings.python} {self.settings.cuda}\n{self.lock_text}"
-        digest = hashlib.sha256(made_of.encode()).hexdigest()
-        kind = "vllm-nightly" if self.settings.nightly else "vllm-floating"
-        name = kind if self.settings.lock is None else Path(self.settings.lock).stem
-        return f"{name}-{digest[:10]}"
-
-    @property
-    def path(self) -> str:
-        return f"{paths.RELEASES}/{self.id}"
-
-    @cached_property
-    def engine_version(self) -> str | None:
-        """The vLLM in it, without a local part such as `+cpu`; None when only the host can say."""
-        return version_in(self.lock_text)
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether another host, or a later day, gets the same: hashes decide every file of it."""
-        return self.settings.lock is not None
-
-
-def version_in(lock_text: str) -> str | None:
-    """The version of vLLM that a lock names, without a local part."""
-    pin = r"^vllm(?:-cpu)?(?:\[[^\]]*\])?==(\d[\w.]*)(?=[\s;,+\\]|$)"
-    found = re.search(pin, lock_text, re.M)
-    return found[1] if found else None
 
 
 @dataclass(frozen=True)

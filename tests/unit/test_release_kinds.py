@@ -8,8 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from pydantic import ValidationError
 
-from sparkwright.plan import Release
-from sparkwright.settings import EngineRelease
+from sparkwright.releases import EngineRelease, Release
 
 NIGHTLY = {"nightly": True, "extra_index_url": "https://example.org/nightly"}
 
