@@ -226,7 +226,7 @@ def host_verdict(
         said += f", {outside:g} GiB outside the budget of each"
     said = f"{said}, of {memory_gib:g} GiB: {free:.1f} GiB are left for the OS"
     if free < 0:
-        return [*findings, Finding("error", _ABOUT, f"{said}; it does not fit at all")]
+        return [Finding("error", _ABOUT, f"{said}; it does not fit at all")]
     accepted = next((e.accept_freeze_risk for e in engines if e.accept_freeze_risk), None)
     risks = list(_risks(said, free, sum(shares) / memory_gib, os_reserve_gib, spark))
     for risk in risks:
@@ -259,7 +259,7 @@ def _risks(
     floor = max(os_reserve_gib, FREEZE_GIB) if spark else os_reserve_gib
     if left < floor:
         yield f"{said}, {floor:g} must be; lower the budgets"
-    if spark and total > MAX_UTILIZATION + 1e-9:
+    elif spark and total > MAX_UTILIZATION + 1e-9:
         yield (
             f"{total:.2f} of the memory in all, {MAX_UTILIZATION:.2f} is the most: a Spark that "
             "runs out of memory freezes until its power is cut"

@@ -34,7 +34,9 @@ class EngineRelease(Setting):
     refresh: str = Field(
         "", description="free text; another one builds a floating or nightly release anew"
     )
-    python: Annotated[str, Field(pattern=r"^3\.\d+$")] = "3.12"
+    python: Annotated[str, Field(pattern=r"^3\.\d+$")] = Field(
+        "3.12", description="of the host; DGX OS has 3.12"
+    )
     cuda: str | None = Field(
         "13", description="major CUDA version that torch must be built for; None: a CPU build"
     )

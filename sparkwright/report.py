@@ -11,7 +11,7 @@ from sparkwright.memory import Estimate
 from sparkwright.plan import HostPlan, Instance, Plan
 
 _BAR = 24
-_HEAD = ("HOST", "RANK", "PROFILE", "RELEASE", "PORT", "MEMORY", "KV TOKENS", "FULL LENGTH")
+_HEAD = ("HOST", "RANK", "PROFILE", "RELEASE", "PORT", "MEMORY", "KV TOKENS", "SEQUENCES")
 
 
 def table(plan: Plan) -> str:

@@ -325,12 +325,12 @@ class ModelProfile(Setting):
 class Platform(Setting):
     """What a host must be. The default is a DGX Spark (sources: docs/preflight.md)."""
 
-    architecture: str = "aarch64"
+    architecture: str = Field("aarch64", description="or `x86_64`")
     dgx_os: bool = Field(True, description="/etc/dgx-release must name a DGX Spark")
-    gpu: str = "NVIDIA GB10"
-    compute_capability: str = "12.1"
-    driver_branch: int = 580
-    cuda_major: int = 13
+    gpu: str = Field("NVIDIA GB10", description="as nvidia-smi names it")
+    compute_capability: str = Field("12.1", description="of the GPU; a GB10 is sm_121")
+    driver_branch: int = Field(580, description="the branch that NVIDIA supports on a Spark")
+    cuda_major: int = Field(13, description="of driver and toolkit")
     memory_gib: float = Field(
         119.6, gt=0, description="least total memory; Sparks show 119.7 to 121.7 GiB"
     )

@@ -257,12 +257,12 @@ def levels(engines: list[Engine], memory: float = 121.7, reserve: float = 8) -> 
         ([0.85], []),
         ([0.89], ["warning"]),
         ([0.90], ["warning"]),
-        ([0.92], ["error", "error"]),
+        ([0.92], ["error"]),
         ([0.91], ["error"]),
         ([0.4, 0.45], []),
         ([0.4, 0.5], ["warning"]),
         ([0.44, 0.46, 0.0], ["error"]),
-        ([0.6, 0.6], ["error", "error"]),
+        ([0.6, 0.6], ["error"]),
     ],
 )
 def test_what_the_os_keeps(shares: list[float], expected: list[str]) -> None:
