@@ -138,6 +138,8 @@ def unmet_engine(
 
 def wrong_lock(host: str, release: Release, platform: Platform) -> Iterable[Problem]:
     """A lock that was resolved for another machine or Python: its header says for which."""
+    if release.engine_version is None:  # no lock of an engine at all, which is said already
+        return
     made = re.search(r"^# uv pip compile .*", release.lock_text, re.M)
     lock, header = release.settings.lock, made[0] if made else ""
     machine = re.search(r"--python-platform (aarch64|x86_64)\b", header)
