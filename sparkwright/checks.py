@@ -147,7 +147,8 @@ def wrong_lock(host: str, release: Release, platform: Platform) -> Iterable[Prob
         fix = f"was made for {machine[1]}, this host is {platform.architecture}: another lock"
         yield Problem(f"host {host}", "release.lock", repr(lock), fix)
     python = re.search(r"--python-version (3\.\d+)\b", header)
-    if python and python[1] != release.settings.python:
+    # In a lock for every platform (--universal) that is the oldest Python only.
+    if machine and python and python[1] != release.settings.python:
         fix = f"{lock} was made for Python {python[1]}: write that, or make another lock"
         yield Problem(f"host {host}", "release.python", repr(release.settings.python), fix)
 

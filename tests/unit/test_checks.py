@@ -32,7 +32,7 @@ def wrong(root: Path, words: str, architecture: str = "aarch64", python: str = "
     "words",
     [
         "--python-version 3.12 --python-platform aarch64-manylinux_2_39",
-        "--python-version 3.12 --universal",
+        "--python-version 3.11 --universal",
         "",
     ],
 )
@@ -49,7 +49,7 @@ def test_a_lock_for_another_machine(tmp_path: Path) -> None:
 
 
 def test_a_lock_for_another_python(tmp_path: Path) -> None:
-    words = "--python-version 3.11 --universal"
+    words = "--python-version 3.11 --python-platform aarch64-manylinux_2_39"
     assert wrong(tmp_path, words) == [
         "host a: release.python = '3.12': mine.txt was made for Python 3.11: write that, or make "
         "another lock"
