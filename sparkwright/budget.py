@@ -51,6 +51,8 @@ def check(plan: HostPlan) -> tuple[list[Problem], list[Problem]]:
     for instance, found in zip(plan.instances, plan.estimates, strict=True):
         profile = instance.profile
         fixed = found.budget_gib if profile.kv_cache_memory_bytes else None
+        if profile.kv_cache_memory_bytes and fixed is None:  # weights unknown: at the least
+            fixed = (found.kv_gib or 0) + found.runtime_gib
         risk = profile.accept_freeze_risk
         engines.append(Engine(instance.name, profile.gpu_memory_utilization, fixed, risk))
         for finding in found.findings:
@@ -69,6 +71,7 @@ def _use(instance: Instance) -> Use | None:
     if profile.max_model_len is None:
         return None
     speculation = profile.speculative_config or {}
+    guessed = speculation.get("num_speculative_tokens")
     caching = profile.extra_args.get("enable-prefix-caching")
     version = instance.release.engine_version
     numbers = Version(version).release if version else (999,)  # of a floating one, the newest rules
@@ -78,6 +81,6 @@ def _use(instance: Instance) -> Use | None:
         profile.tensor_parallel_size,
         profile.max_num_batched_tokens,
         state_copies(numbers, caching if isinstance(caching, bool) else None),
-        speculation.get("num_speculative_tokens") or 0,
+        guessed if isinstance(guessed, int) else 0,  # anything else is a contradiction
         speculation.get("method") == "mtp",
     )

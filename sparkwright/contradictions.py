@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkwright.errors import Problem
-from sparkwright.settings import ModelProfile
+from sparkwright.settings import HIDDEN_FOLDERS, ModelProfile
 
 # Methods of speculative decoding that need a second model (vllm/config/speculative.py); the others
 # use heads of the model itself (mtp) or no model at all (ngram, suffix).
@@ -103,6 +103,7 @@ def _speculation(config: dict[str, Any] | None) -> _Found:
         isinstance(model, str)
         and model.startswith("/")
         and model.rstrip("/") == posixpath.normpath(model)
+        and not model.startswith(HIDDEN_FOLDERS)
     ):
         fix = (
             "a draft model is not downloaded: put it on the host and write its folder, "

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from sparkwright import flags, paths
-from sparkwright.errors import Problem
+from sparkwright.errors import Problem, nearest
 from sparkwright.settings import RENAMED, ModelProfile
 
 # Words of guides that `vllm serve --quantization` refuses (0.26 to 0.33 were tried): a
@@ -176,6 +176,11 @@ def check(
     for complaint in known.check(known.spelled(options)):
         field = _field(complaint.option)
         problems.append(Problem(where, field, complaint.found, complaint.fix))
+    method = (profile.speculative_config or {}).get("method")
+    methods = known.options["spec-method"].choices or ()
+    if isinstance(method, str) and method not in methods:
+        field = "speculative_config.method"
+        problems.append(Problem(where, field, repr(method), nearest(method, methods)))
     for complaint in known.check_environment(profile.env):
         name = f"env.{complaint.option}"
         problems.append(Problem(where, name, complaint.found, complaint.fix))

@@ -97,6 +97,11 @@ def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Prob
         return Problem(where, field, found, f"no such field; {nearest(location[-1], names)}")
     if detail["type"] == "missing":
         return Problem(where, field, "", "is required, add it")
+    if detail["type"] == "string_pattern_mismatch":
+        example = model.model_fields[location[-1]].default if len(location) == 1 else None
+        return Problem(where, field, found, f"write it like {example!r}")
+    if detail["type"] == "tuple_type":
+        return Problem(where, field, found, "write a list: ['...']")
     message = str(detail["msg"])
     if message.startswith("Value error, "):  # ours, which may begin with a name
         return Problem(where, field, found, message.removeprefix("Value error, "))

@@ -8,6 +8,7 @@ before anything is started. docs/memory.md compares with what was measured.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,7 +225,7 @@ def host_verdict(
     said = ", ".join(f"{e.name} {share:.1f} GiB" for e, share in zip(engines, shares, strict=True))
     if outside:
         said += f", {outside:g} GiB outside the budget of each"
-    said = f"{said}, of {memory_gib:g} GiB: {free:.1f} GiB are left for the OS"
+    said = f"{said}, of {memory_gib:g} GiB: {_floor(free):.1f} GiB are left for the OS"
     if free < 0:
         return [Finding("error", _ABOUT, f"{said}; it does not fit at all")]
     accepted = next((e.accept_freeze_risk for e in engines if e.accept_freeze_risk), None)
@@ -239,6 +240,11 @@ def host_verdict(
         near = f"within {NEAR_GIB:g} GiB of the reserve of {os_reserve_gib:g}"
         findings.append(Finding("warning", _ABOUT, f"{said}, {near}"))
     return findings
+
+
+def _floor(gib: float) -> float:
+    """To one place, never up: 8.0 must not be said of what is less than 8."""
+    return math.floor(gib * 10) / 10
 
 
 def _start(engine: Engine, asks: float, free: float) -> Iterable[Finding]:

@@ -198,6 +198,8 @@ class _Planner:
         release = self._release(raw) if chosen else None
         usable = {group: self.profiles[group] for group in chosen if group in self.profiles}
         self.problems += checks.port_clashes(raw, usable)
+        if release and platform:
+            self.problems += checks.wrong_lock(raw.name, release, platform)
         if platform is None or (chosen and release is None):
             return None
         instances: list[Instance] = []
@@ -279,7 +281,7 @@ class _Planner:
         try:
             if settings not in self.releases:
                 lock = settings.lock
-                text = self._text(self.root / lock) if lock else settings.unlocked_text
+                text = self._text(self.root / lock) if lock is not None else settings.unlocked_text
                 self.releases[settings] = Release(settings, text)
             return self.releases[settings]
         except (OSError, ValueError):

@@ -38,7 +38,9 @@ class EngineRelease(Setting):
         "3.12", description="of the host; DGX OS has 3.12"
     )
     cuda: str | None = Field(
-        "13", description="major CUDA version that torch must be built for; None: a CPU build"
+        "13",
+        pattern=r"^\d+$",
+        description="major CUDA version that torch must be built for; None: a CPU build",
     )
     find_links: tuple[str, ...] = Field((), description="folders on the host that hold wheels")
     packages: tuple[str, ...] = Field((), description="further Debian packages that it needs")

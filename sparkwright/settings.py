@@ -6,6 +6,7 @@ reported at once and pyinfra can print them as JSON; these models read them.
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 from ipaddress import ip_address
@@ -28,7 +29,7 @@ ARCHITECTURES = ("aarch64", "x86_64")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Accounts' own folders, which the unit can't see (ProtectHome, PrivateTmp).
-_HIDDEN_FOLDERS = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")
+HIDDEN_FOLDERS = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")
 # Set by sparkwright for every instance: paths of its own, and what keeps a start from the network.
 _OWN_VARIABLES = (
     *("PATH", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "HF_HOME"),
@@ -54,6 +55,8 @@ def _is_plain(value: Any) -> bool:
         return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
     if isinstance(value, list | tuple):
         return all(_is_plain(entry) for entry in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
     return value is None or isinstance(value, str | int | float | bool)
 
 
@@ -191,9 +194,9 @@ class ModelProfile(Setting):
             path = value.isprintable()
         if not path and not _HUB_ID.fullmatch(value):
             raise ValueError("write a Hugging Face id (org/name) or an absolute path on the host")
-        if value.startswith(_HIDDEN_FOLDERS):
+        if f"{value.rstrip('/')}/".startswith(HIDDEN_FOLDERS):
             raise ValueError(
-                f"the engine's account can't see {', '.join(_HIDDEN_FOLDERS)}: put the model into "
+                f"the engine's account can't see {', '.join(HIDDEN_FOLDERS)}: put the model into "
                 "/srv/models or another folder that others may read"
             )
         return value.rstrip("/")
@@ -204,7 +207,8 @@ class ModelProfile(Setting):
         try:
             ip_address(value if "%" not in value else "")
         except ValueError:
-            if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value):
+            name = re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value)
+            if not name or not re.search("[A-Za-z]", value):
                 raise ValueError(
                     "write an address: 127.0.0.1 (this host only), 0.0.0.0 (all), or one of its own"
                 ) from None
@@ -328,7 +332,9 @@ class Platform(Setting):
     architecture: str = Field("aarch64", description="or `x86_64`")
     dgx_os: bool = Field(True, description="/etc/dgx-release must name a DGX Spark")
     gpu: str = Field("NVIDIA GB10", description="as nvidia-smi names it")
-    compute_capability: str = Field("12.1", description="of the GPU; a GB10 is sm_121")
+    compute_capability: str = Field(
+        "12.1", pattern=r"^\d+\.\d+$", description="of the GPU; a GB10 is sm_121"
+    )
     driver_branch: int = Field(580, description="the branch that NVIDIA supports on a Spark")
     cuda_major: int = Field(13, description="of driver and toolkit")
     memory_gib: float = Field(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from sparkwright.plan import _missing_key
+from sparkwright.checks import missing_key
 from sparkwright.settings import ModelProfile
 from tests.plan.cli import TINY, Run, Scenario
 
@@ -209,6 +209,6 @@ def test_a_key_that_is_not_there(ran: Callable[[str], Run]) -> None:
 @pytest.mark.parametrize("key", ["", "a b", 'a"b', "a\nb", "a\\b", "a'b", "ü", "$a", "a#b"])
 def test_a_key_that_a_unit_can_not_pass_on(key: str) -> None:
     profile = ModelProfile.model_validate({"model": "/m", "api_key": "env:KEY"})
-    (problem,) = _missing_key("tiny", profile, {"KEY": key})
+    (problem,) = missing_key("tiny", profile, {"KEY": key})
     assert "KEY" in str(problem) and (not key or key not in str(problem))
-    assert not list(_missing_key("tiny", profile, {"KEY": "sk-abc_DEF.123="}))
+    assert not list(missing_key("tiny", profile, {"KEY": "sk-abc_DEF.123="}))
