@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
@@ -19,7 +18,8 @@ def explain_mistakes() -> None:
     pyinfra 3.10 shows a traceback, calls it an internal error of its own, or leaves a group out
     that is no list of hosts.
     """
-    exec_file = inventory.exec_file
+    exec_file, groups_from = inventory.exec_file, inventory._get_groups_from_filename
+    inventories: set[str] = set()
     if hasattr(exec_file, "__wrapped__"):
         return
 
@@ -36,13 +36,19 @@ def explain_mistakes() -> None:
             if isinstance(cause, PyinfraError):
                 raise
             raise CliError(_said(filename, cause)) from None
-        if Path(filename).parent.name != "group_data":
+        if filename in inventories:
             mistakes = [f"{_place(filename)}: {told}" for told in misshaped(made)]
             if mistakes:
                 raise CliError("\n".join(mistakes))
         return made
 
+    @wraps(groups_from)
+    def noted(filename: str) -> Any:
+        inventories.add(filename)  # a file that is read otherwise holds a group's data
+        return groups_from(filename)
+
     inventory.exec_file = explained
+    inventory._get_groups_from_filename = noted
 
 
 def misshaped(made: Mapping[str, Any]) -> Iterable[str]:
