@@ -1,6 +1,7 @@
-"""All that is particular to vLLM: its options, its environment, the lines of its log.
+"""How a profile becomes vLLM's options and environment, and what the lines of its log mean.
 
-Another engine (SGLang, say) would be a second module with these functions.
+With flags/ (what each version accepts) and kvcache.py, kvpool.py (how it counts memory) this is
+what another engine, SGLang say, would bring of its own.
 """
 
 from __future__ import annotations
@@ -95,10 +96,10 @@ def quantization(
             text = f"runs on compute capability {only // 10}.x only, this GPU has {capability}"
             return Quantization(problem=text)
         return Quantization(word)
-    # A whole config.json without quantization_config is one of a checkpoint in BF16.
-    if config and "transformers_version" in config and not ready:
-        return _online(str(word), version, capability, "quantization")
     named = re.search(r"fp4", profile.model, re.I)
+    # A whole config.json without quantization_config is one of a checkpoint in BF16.
+    if config and "transformers_version" in config and not ready and not named:
+        return _online(str(word), version, capability, "quantization")
     guess = f"taken as a checkpoint that is {word} already; is it BF16, write online_quantization"
     return Quantization(warning="" if ready or named else guess)
 
@@ -177,8 +178,8 @@ def check(
         field = _field(complaint.option)
         problems.append(Problem(where, field, complaint.found, complaint.fix))
     method = (profile.speculative_config or {}).get("method")
-    methods = known.options["spec-method"].choices or ()
-    if isinstance(method, str) and method not in methods:
+    methods = known.values_of("spec-method")
+    if methods and isinstance(method, str) and method not in methods:
         field = "speculative_config.method"
         problems.append(Problem(where, field, repr(method), nearest(method, methods)))
     for complaint in known.check_environment(profile.env):

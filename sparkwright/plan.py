@@ -149,7 +149,7 @@ class _Planner:
         self.texts: dict[Path, str] = {}
         self.releases: dict[EngineRelease, Release] = {}
         self.estimates: dict[tuple[str, str, float], Estimate] = {}
-        self.checked: set[tuple[str, str]] = set()
+        self.checked: set[tuple[str, str, str]] = set()
         self.configs: dict[str, Mapping[str, Any] | None] = {}
         for group, data in group_data.items():
             where = f"group_data/{group}.py"
@@ -223,19 +223,17 @@ class _Planner:
     def _check(
         self, group: str, profile: ModelProfile, release: Release, platform: Platform
     ) -> str | None:
-        """What concerns a profile and a release, whatever the host: once for each two.
+        """What concerns a profile, a release and a GPU, whatever the host: once for each three.
 
         Returns what `--quantization` has to say.
         """
-        where, config, version = (
-            f"group_data/{group}.py",
-            self._config(group, profile),
-            release.engine_version,
-        )
+        where, version = f"group_data/{group}.py", release.engine_version
+        config = self._config(group, profile)
         quantized = engine.quantization(profile, config, version, platform.compute_capability)
-        if (group, release.id) in self.checked:
+        key = (group, release.id, platform.compute_capability)
+        if key in self.checked:
             return quantized.option
-        self.checked.add((group, release.id))
+        self.checked.add(key)
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
         self.problems += checks.unmet_engine(where, profile, release, self.locks)
@@ -284,9 +282,12 @@ class _Planner:
                 text = self._text(self.root / lock) if lock is not None else settings.unlocked_text
                 self.releases[settings] = Release(settings, text)
             return self.releases[settings]
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             have = [f"releases/{f.name}" for f in (self.root / "releases").glob("vllm*.txt")]
-            fix = f"no such file; {nearest(str(settings.lock), have)}"
+            missing = isinstance(error, FileNotFoundError)
+            reason = getattr(error, "strerror", None) or "it is no text"
+            fix = "no such file" if missing else f"can't be read: {reason}"
+            fix = f"{fix}; {nearest(str(settings.lock), have)}"
             self.problems.append(
                 Problem(f"host {raw.name}", "release.lock", repr(settings.lock), fix)
             )

@@ -43,7 +43,6 @@ _OWN_OPTIONS = (
     *("nnodes", "node-rank", "master-addr", "master-port", "download-dir"),
 )
 _SECRET_ENDINGS = ("-token", "-secret", "-password")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Options of vLLM that a profile's field of another name sets.
@@ -88,7 +87,12 @@ class Expects(Setting):
     tokens_per_s: float | None = Field(None, gt=0, description="decode rate of one stream")
     cold_start_s: int | None = Field(None, gt=0, description="first start, kernels compiled")
     warm_start_s: int | None = Field(None, gt=0, description="start with caches in place")
-    weights_gib: float | None = Field(None, gt=0, description="size of the weights on disk")
+    weights_gib: float | None = Field(
+        None, gt=0, le=10000, description="size of the weights once loaded, on all Sparks together"
+    )
+    disk_gib: float | None = Field(
+        None, gt=0, le=10000, description="size of the whole download; default: weights_gib"
+    )
 
 
 class ModelProfile(Setting):
@@ -181,7 +185,13 @@ class ModelProfile(Setting):
         60, ge=1, le=3600, description="time that running requests get to finish; 0 hangs vLLM"
     )
     expects: Expects = Field(
-        Expects(tokens_per_s=None, cold_start_s=None, warm_start_s=None, weights_gib=None),
+        Expects(
+            tokens_per_s=None,
+            cold_start_s=None,
+            warm_start_s=None,
+            weights_gib=None,
+            disk_gib=None,
+        ),
         description="what was measured, to compare with",
     )
 

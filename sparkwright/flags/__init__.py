@@ -50,17 +50,13 @@ class Complaint:
 class Quantization:
     """Names that `--quantization` takes in one version.
 
-    checkpoint: methods of pre-quantized checkpoints (vLLM finds them by itself); online: methods
-    that quantize a BF16 checkpoint while loading, with the kinds of layers that they quantize
-    (`linear`, `moe`; the others stay as they are); only_family: those that run on one family of
-    GPUs only, by its capability times ten (100: B200 and its like; a GB10 is 120); deprecated: need
-    `allow-deprecated-quantization`. A method can be both.
+    online: methods that quantize a BF16 checkpoint while loading, with the kinds of layers that
+    they quantize (`linear`, `moe`; the others stay as they are); only_family: those that run on
+    one family of GPUs only, by its capability times ten (100: B200 and its like; a GB10 is 120).
     """
 
-    checkpoint: tuple[str, ...]
     online: Mapping[str, tuple[str, ...]]
     only_family: Mapping[str, int]
-    deprecated: tuple[str, ...]
 
     def online_for(self, word: str, capability: str = "12.1") -> str | None:
         """The online method that a word of guides (`nvfp4`, `fp8`, `mxfp8`) or a method's own name
@@ -103,6 +99,12 @@ class Catalog:
             else:
                 written[name] = value
         return written
+
+    def values_of(self, name: str) -> tuple[str, ...]:
+        """What an option's value can be, as texts; empty when anything goes."""
+        option = self.options.get(name)
+        choices = option.choices or () if option else ()
+        return tuple(value for value in choices if isinstance(value, str) and value != "None")
 
     def check(self, options: Mapping[str, Any]) -> list[Complaint]:
         """Everything that this version would refuse or ignore in a `--config` file.
@@ -219,10 +221,8 @@ def _read(version: str) -> Catalog | None:
     names = {name: tuple(data[name]) for name in _REGISTRIES if name in data}
     names["quantization"] = tuple(data["quantization methods"])
     quantization = Quantization(
-        checkpoint=tuple(data["quantization checkpoint"]),
         online={name: tuple(method["layers"]) for name, method in online.items()},
         only_family={n: m["only_family"] for n, m in online.items() if "only_family" in m},
-        deprecated=tuple(data["quantization deprecated"]),
     )
     return Catalog(version, options, names, quantization, frozenset(data["environment"]))
 

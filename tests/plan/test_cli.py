@@ -57,13 +57,13 @@ WRITTEN_WRONG: dict[str, tuple[str, str, str]] = {
     "typo": (
         'tny = [_fake("one", _probe(), platfrm={}), _healthy("two")]',
         f"{TINY}, max_model_length=4096, port=80",
-        "5 problems in the inventory, nothing was changed:\n"
+        "4 problems in the inventory, nothing was changed:\n"
         "  group_data/tiny.py: max_model_length = 4096: no such field; did you mean "
         "'max_model_len'?\n"
         "  group_data/tiny.py: port = 80: input should be greater than or equal to 1024\n"
-        "  host @fake/one: group = 'tny': no such file group_data/tny.py with a profile; did you "
-        "mean 'tiny'?\n  host @fake/one: platfrm: no such setting; did you mean 'platform'?\n"
-        "  host @fake/two: group = 'tny'",
+        "  host @fake/one: platfrm: no such setting; did you mean 'platform'?\n"
+        "  hosts @fake/one, @fake/two: group = 'tny': no such file group_data/tny.py with a "
+        "profile; did you mean 'tiny'?\n",
     ),
     # A file with one host: its only group must not be taken for the file's own.
     "group": (

@@ -316,7 +316,7 @@ HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"platform": {"driver_branch": True}}, "driver_branch = True: write a number"),
     ({"platform": {"cuda_major": 13.2}}, "cuda_major = 13.2: input should be a valid integer"),
     ({"platform": {"compute_capability": 12.1}}, "compute_capability = 12.1: input should be a v"),
-    ({"platform": {"compute_capability": "new"}}, "compute_capability = 'new': write it like '12.1'"),
+    ({"platform": {"compute_capability": "new"}}, "capability = 'new': write it like '12.1'"),
     ({"platform": {"architecture": "x86_64"}}, "was made for aarch64, this host is x86_64"),
     ({"release": {**LOCK, "python": "3.13"}}, "aarch64.txt was made for Python 3.12: write that"),
     ({"release": {"lock": ""}}, "release.lock = '': no such file; known: "),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparkwright.plan import RawHost, make_plan
 from tests.unit.plan_files import ROOT, Case, Ran, plan_all
 
 ONE = 'tiny = ["spark-1"]\n'
@@ -105,7 +106,7 @@ def test_json_holds_what_the_table_does(ran: dict[str, Ran]) -> None:
     assert instance["engine_version"] == "0.27.1"
     assert instance["memory"]["weights_gib"] == 40
     assert instance["memory"]["kv_bytes_per_token"] == 2 * 2 * 8 * 128 * 80
-    assert f"{instance['memory']['kv_tokens']:,}" in ran["one"].out
+    assert f"{instance['memory']['kv_tokens'] // 1000}k" in ran["one"].out
 
 
 def test_every_problem_is_told_and_the_status_is_one(ran: dict[str, Ran]) -> None:
@@ -182,12 +183,21 @@ def test_the_example_of_the_project_is_right() -> None:
     assert "Traceback" not in run.stderr
 
 
-def test_a_hundred_hosts_take_less_than_two_seconds(tmp_path: Path) -> None:
-    inventory = tmp_path / "fleet.py"
-    inventory.write_text('qwen3_6_27b = [f"spark-{n}" for n in range(100)]\n')
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run = plan(str(inventory))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert "No problem found in 100 hosts." in run.stdout
-    # Of the processor: other work on the machine does not count.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
+def test_a_hundred_hosts_cost_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast it is is measured by bench/plan.py; what would make it slow is counted here."""
+    read: Counter[str] = Counter()
+    text = Path.read_text
+
+    def counted(path: Path, *args: Any, **options: Any) -> str:
+        read[path.name] += 1
+        return text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", counted)
+    hosts = [
+        RawHost(f"spark-{n}", ("tiny",), {"release": {"lock": "releases/vllm-0.33.0-aarch64.txt"}})
+        for n in range(100)
+    ]
+    plan = make_plan(hosts, {"tiny": {"profile": {"model": "/srv/models/tiny"}}})
+    assert len(plan.hosts) == 100
+    assert read and max(read.values()) == 1
+    assert len({id(host.instances[0].release) for host in plan.hosts.values()}) == 1
