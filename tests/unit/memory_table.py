@@ -1,16 +1,27 @@
-"""The tables of docs/memory.md: what is computed beside what vLLM said. Run it to print them."""
+"""The tables of docs/memory.md: what is computed beside what vLLM said.
+
+`python -m tests.unit.memory_table` rewrites them, each between `<!-- memory: NAME -->` and
+`<!-- end -->`.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from sparkwright.kvcache import Shape, shape
 from sparkwright.kvpool import Use, capacity
+from sparkwright.memory import GIB, RUNTIME_GIB, of_engine
 
-CONFIGS = Path(__file__).resolve().parent.parent / "fixtures" / "configs"
-GIB = 1024**3
+TESTS = Path(__file__).resolve().parent.parent
+CONFIGS = TESTS / "fixtures" / "configs"
+DOC = TESTS.parent / "docs" / "memory.md"
+
+
+def _fixture(name: str) -> list[dict[str, Any]]:
+    return json.loads((CONFIGS / name).read_text())  # type: ignore[no-any-return]
 
 
 def config(name: str) -> Shape:
@@ -18,11 +29,11 @@ def config(name: str) -> Shape:
 
 
 def plans() -> list[dict[str, Any]]:
-    return json.loads((CONFIGS / "vllm-plans.json").read_text())  # type: ignore[no-any-return]
+    return _fixture("vllm-plans.json")
 
 
 def measured() -> list[dict[str, Any]]:
-    return json.loads((CONFIGS / "measured.json").read_text())  # type: ignore[no-any-return]
+    return _fixture("measured.json")
 
 
 def plan_use(plan: dict[str, Any]) -> Use:
@@ -81,7 +92,41 @@ def measured_table() -> str:
     return "\n".join(lines)
 
 
+def budget_table() -> str:
+    """Caches computed from a budget, as the plan does it."""
+    lines = ["| what | said | computed | had the weights not counted |", "|---|---|---|---|"]
+    for row in _fixture("budgets.json"):
+        cells = []
+        for weights in (row["weights_gib"], 0.0):
+            told = of_engine(
+                config(row["config"]),
+                Use(**row["use"]),
+                row["memory_gib"],
+                gpu_memory_utilization=row["utilization"],
+                weights_gib=weights,
+                runtime_gib=RUNTIME_GIB,
+            )
+            assert told.kv_gib and told.kv_tokens and told.sequences
+            length = row["use"]["max_model_len"]
+            cells.append(
+                f"{told.kv_gib:.1f} GiB: {told.kv_tokens / 1e6:.2f}M tokens, "
+                f"{told.sequences:.1f} sequences of {length:,}"
+            )
+        lines.append(f"| {row['what']} | {row['said']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+TABLES = {"measured": measured_table, "budgets": budget_table, "planner": plan_table}
+
+
+def rewritten(text: str) -> str:
+    return re.sub(
+        r"(<!-- memory: (\w+) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}",
+        text,
+        flags=re.S,
+    )
+
+
 if __name__ == "__main__":
-    print(measured_table())
-    print()
-    print(plan_table())
+    DOC.write_text(rewritten(DOC.read_text()))
