@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def measured() -> list[dict[str, Any]]:
     return _fixture("measured.json")
 
 
+def plan_model(plan: dict[str, Any]) -> Shape:
+    model = config(plan["config"])
+    if model.state and "state_value_bytes" in plan:
+        return replace(model, state=replace(model.state, value_bytes=plan["state_value_bytes"]))
+    return model
+
+
 def plan_use(plan: dict[str, Any]) -> Use:
     return Use(
         plan["max_model_len"],
@@ -60,13 +68,15 @@ def plan_table() -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for plan in plans():
-        model = config(plan["config"])
+        model = plan_model(plan)
         ours = capacity(model, plan_use(plan), plan["pool_bytes"])
         assert ours
         mtp = f", MTP {plan['mtp']}" if plan["mtp"] else ""
+        what = f", {plan['what']}" if "what" in plan else ""
         layout = "" if plan["layout"] == "LBNHC" else f", layout {plan['layout']}"
         lines.append(
-            f"| {plan['config']}{mtp}{layout} | {plan['vllm']} | {plan['pool_bytes'] / GIB:g} "
+            f"| {plan['config']}{mtp}{what}{layout} | {plan['vllm']} "
+            f"| {plan['pool_bytes'] / GIB:g} "
             f"| {plan['max_model_len']:,} | {plan['kv_cache_dtype']} "
             f"| {plan['state_copies'] if model.state else '-'} | {plan['tokens']:,} "
             f"| {ours.tokens:,} | {difference(ours.tokens, plan['tokens'])} |"

@@ -25,6 +25,7 @@ from tests.unit.memory_table import (
     TABLES,
     config,
     measured,
+    plan_model,
     plan_use,
     plans,
     rewritten,
@@ -46,7 +47,7 @@ def estimate(model: Shape, use: Use | None, memory: float = 120, **more: Any) ->
 
 @pytest.mark.parametrize("plan", plans(), ids=lambda p: f"{p['config']}-{p['vllm']}")
 def test_vllms_own_planner_says_the_same(plan: dict[str, Any]) -> None:
-    ours = capacity(config(plan["config"]), plan_use(plan), plan["pool_bytes"])
+    ours = capacity(plan_model(plan), plan_use(plan), plan["pool_bytes"])
     assert ours
     if plan["layout"] != "LBNHC":  # another way to pack layers of two sizes, not computed
         assert 1 < ours.tokens / plan["tokens"] < 1.13
