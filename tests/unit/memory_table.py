@@ -1,4 +1,4 @@
-"""The tables of docs/memory.md: what is computed beside what vLLM said.
+"""The tables of docs/memory.md, what is computed beside what vLLM said, and models for tests.
 
 `python -m tests.unit.memory_table` rewrites them, each between `<!-- memory: NAME -->` and
 `<!-- end -->`.
@@ -19,6 +19,18 @@ from sparkwright.memory import GIB, RUNTIME_GIB, of_engine
 TESTS = Path(__file__).resolve().parent.parent
 CONFIGS = TESTS / "fixtures" / "configs"
 DOC = TESTS.parent / "docs" / "memory.md"
+PLAIN: dict[str, Any] = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+}
+HF_QUANT = {
+    "producer": {"name": "modelopt"},
+    "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"},
+}
 
 
 def _fixture(name: str) -> list[dict[str, Any]]:
