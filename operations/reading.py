@@ -113,5 +113,8 @@ def _said(filename: str, error: BaseException) -> str:
         reason = error.msg
     if isinstance(error, UnicodeDecodeError):
         reason = "it is no UTF-8 text"
+    python = {"null": "None", "true": "True", "false": "False"}.get(getattr(error, "name", ""))
+    if isinstance(error, NameError) and python:
+        reason += f", in Python it is {python}"
     at = f" line {line}" if line else ""
     return f"{_place(filename)}{at}: {reason}; nothing was done"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from sparkwright import memory
-from sparkwright.contradictions import _switch as switch
+from sparkwright.contradictions import switch
 from sparkwright.errors import Problem
 from sparkwright.kvcache import BATCHED_TOKENS, BATCHES, BLOCK_TOKENS, Shape, float_bytes, shape
 from sparkwright.kvpool import Use, keeps_every_state, state_copies

@@ -12,6 +12,7 @@ from sparkwright.errors import Problem, nearest
 from sparkwright.settings import ARCHITECTURES, ModelProfile, Platform
 
 if TYPE_CHECKING:
+    from sparkwright.pairs import Pair
     from sparkwright.plan import HostPlan, Plan, RawHost
     from sparkwright.releases import Release
 
@@ -40,6 +41,10 @@ def same_machine(hosts: Iterable[RawHost]) -> Iterable[Problem]:
     seen: dict[tuple[str, str], str] = {}
     for raw in hosts:
         yield from _address(raw)
+        user, at, name = raw.name.partition("@")
+        if user and at:
+            fix = f"the account is a setting of its own: ({name!r}, {{'ssh_user': {user!r}}})"
+            yield Problem(f"host {raw.name}", "", "", fix)
         address = str(raw.data.get("ssh_hostname") or raw.name)
         port = str(raw.data.get("ssh_port") or 22)
         other = seen.setdefault((address.lower(), port), raw.name)
@@ -70,7 +75,13 @@ def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
             fix = "belongs into a file: group_data/NAME.py, and the host into the group NAME"
             yield Problem(where, key, "", fix)
         elif key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
-            yield Problem(where, key, "", f"no such setting; {nearest(key, _KEYS)}")
+            known = [k for k in _KEYS if k != "profile" or not where.startswith("host ")]
+            tail = nearest(key, known)
+            if key in ModelProfile.model_fields:
+                tail = f"{key} belongs into profile = dict(...); another value for one host is " + (
+                    "another profile: copy the file in group_data/"
+                )
+            yield Problem(where, key, "", f"no such setting; {tail}")
 
 
 def port_clashes(raw: RawHost, profiles: Mapping[str, ModelProfile]) -> Iterable[Problem]:
@@ -110,11 +121,15 @@ def missing_key(
 
 
 def unmet_engine(
-    where: str, profile: ModelProfile, release: Release, known: Mapping[str, str | None]
+    where: str,
+    profile: ModelProfile,
+    release: Release,
+    known: Mapping[str, str | None],
+    architecture: str,
 ) -> Iterable[Problem]:
     """A profile that needs another vLLM than its host's release holds.
 
-    known: engine version of each lock file in releases/.
+    known: engine version of each lock file in releases/. architecture: of the host.
     """
     version, lock = release.engine_version, release.settings.lock
     if lock is not None and version is None:
@@ -124,8 +139,7 @@ def unmet_engine(
         return
     wanted = SpecifierSet(profile.engine, prereleases=True)
     if version not in wanted:
-        own = next((a for a in ARCHITECTURES if a in (lock or "")), None)
-        elsewhere = [a for a in ARCHITECTURES if own not in (None, a)]
+        elsewhere = [a for a in ARCHITECTURES if a != architecture]
         fits = sorted(
             name
             for name, other in known.items()
@@ -198,3 +212,9 @@ def halved_pairs(plan: Plan, chosen: set[str]) -> Iterable[Problem]:
                 assert instance.pair is not None
                 fix = f"{other} is the other half of pair {instance.pair.name}: name both"
                 yield Problem(f"host {name}", "--limit", "", fix)
+
+
+def not_deployed(pair: Pair, profile: str) -> Problem:
+    """What a plan of a pair can't say otherwise."""
+    fix = f"{profile} on two Sparks is planned, and not deployed yet: a deploy refuses both hosts"
+    return Problem(f"pair {pair.name}", "", "", fix)

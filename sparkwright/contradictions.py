@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkwright.errors import Problem
+from sparkwright.kvcache import KEYS
 from sparkwright.settings import HIDDEN_FOLDERS, ModelProfile
 
 # Methods of speculative decoding that need a second model (vllm/config/speculative.py); the others
@@ -20,6 +22,10 @@ _SPECULATIVE = {
 }
 # One GPU in a Spark, and two Sparks at most: these split a model in other ways.
 _SPLITTERS = ("data-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size")
+
+
+# Keys of real files that are nearly one of kvcache.KEYS, and mean something else.
+_ALIKE = ("n_group", "v_head_dim")
 
 
 def contradictions(
@@ -44,7 +50,7 @@ def contradictions(
 _Found = Iterable[tuple[str, str, str]]
 
 
-def _switch(profile: ModelProfile, name: str) -> bool | None:
+def switch(profile: ModelProfile, name: str) -> bool | None:
     """Whether a profile switches an option on or off; None when it leaves it alone."""
     for option, meaning in ((name, True), (f"no-{name}", False)):
         value = profile.extra_args.get(option)
@@ -61,7 +67,7 @@ def _empty(profile: ModelProfile) -> _Found:
 
 def _tools(profile: ModelProfile) -> _Found:
     extra = profile.extra_args
-    choice = _switch(profile, "enable-auto-tool-choice")
+    choice = switch(profile, "enable-auto-tool-choice")
     if choice and not profile.tool_call_parser:
         fix = "needs a parser: set tool_call_parser, which switches tool choice on by itself"
         yield "extra_args.enable-auto-tool-choice", "True", fix
@@ -126,7 +132,7 @@ def _batches(profile: ModelProfile) -> _Found:
     if batch and seqs and batch < seqs:
         fix = f"must not be below max_num_seqs ({seqs}): a step takes a token of each sequence"
         yield "max_num_batched_tokens", str(batch), fix
-    if _switch(profile, "enable-chunked-prefill") is False and batch and length and batch < length:
+    if switch(profile, "enable-chunked-prefill") is False and batch and length and batch < length:
         fix = f"without chunked prefill a prompt of max_model_len ({length}) must fit into a step"
         yield "max_num_batched_tokens", str(batch), fix
 
@@ -141,6 +147,14 @@ def _expectations(profile: ModelProfile) -> _Found:
         yield "ready_timeout_s", str(profile.ready_timeout_s), fix
 
 
+def _misspelt(part: Mapping[str, Any], place: str) -> _Found:
+    """Keys that are nearly one from which the KV cost follows: it would be left out silently."""
+    for key in part:
+        close = difflib.get_close_matches(str(key), KEYS, n=1, cutoff=0.88)
+        if key not in (*KEYS, *_ALIKE) and close and close[0] not in part:
+            yield f"{place}.{key}", repr(part[key])[:60], f"did you mean {close[0]!r}?"
+
+
 def _against_model(profile: ModelProfile, config: Mapping[str, Any]) -> _Found:
     text = config.get("text_config", config)
     if not isinstance(text, Mapping):
@@ -151,6 +165,10 @@ def _against_model(profile: ModelProfile, config: Mapping[str, Any]) -> _Found:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             yield f"config.{key}", repr(value)[:60], "write the whole number of config.json"
             return
+    if config is profile.config:
+        yield from _misspelt(config, "config")
+        if text is not config:
+            yield from _misspelt(text, "config.text_config")
     longest = text.get("max_position_embeddings")
     length = profile.max_model_len
     stretched = {"hf-overrides", "rope-scaling"} & set(profile.extra_args)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -100,7 +100,7 @@ def quantization(
     # A whole config.json without quantization_config is one of a checkpoint in BF16.
     if config and "transformers_version" in config and not ready and not named:
         return _online(str(word), version, capability, "quantization")
-    guess = f"taken as a checkpoint that is {word} already; is it BF16, write online_quantization"
+    guess = f"taken as a checkpoint that is {word} already; is it BF16, online_quantization='fp8'"
     return Quantization(warning="" if ready or named else guess)
 
 
@@ -169,9 +169,9 @@ def check(
         warnings.append(Problem(where, "quantization", found, quantized.warning))
     known = flags.catalog(version) if version else None
     if known is None:
-        reason = f"no list of the options of vLLM {version}" if version else "its vLLM is not known"
+        reason = f"there is no list for vLLM {version}" if version else "its version is not known"
         have = ", ".join(flags.versions())
-        text = f"options are not checked: {reason} before it runs; checked are {have}"
+        text = f"options are not checked: {reason}, only for {have}; vLLM refuses at its start"
         return problems, [*warnings, Problem(where, "", "", text)]
     options = serve_options(profile, "/model", quantized.option)
     for complaint in known.check(known.spelled(options)):
@@ -186,6 +186,18 @@ def check(
         name = f"env.{complaint.option}"
         problems.append(Problem(where, name, complaint.found, complaint.fix))
     return problems, warnings
+
+
+def placed(problem: Problem) -> Problem:
+    """Say where an option or variable of vLLM goes that was written as a field of the profile."""
+    option = problem.field.replace("_", "-")
+    if not problem.fix.startswith("no such field"):
+        return problem
+    if re.fullmatch(r"VLLM_[A-Z0-9_]+", problem.field):
+        return replace(problem, fix=f"variables go into env={{{problem.field!r}: ...}}")
+    if any(option in flags.catalog(v).options for v in flags.versions()):  # type: ignore[union-attr]
+        return replace(problem, fix=f"is an option of vLLM: extra_args={{{option!r}: ...}}")
+    return problem
 
 
 def _field(option: str) -> str:

@@ -10,6 +10,19 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+# What pydantic calls by words of its own.
+_WRITE = {
+    "tuple_type": "a list: ['...']",
+    "dict_type": "a dict: {'name': value}",
+    "string_type": "a text, in quotes",
+    "bool_type": "True or False",
+    "bool_parsing": "True or False",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
 # Fields whose values may hold a key.
 _NEVER_SHOWN = ("api_key", "env", "extra_args")
 
@@ -80,7 +93,8 @@ def problems_of(error: ValidationError, where: str, model: type[BaseModel]) -> l
 
     where: the file or host that holds the data.
     """
-    return [_problem(dict(detail), where, model) for detail in error.errors()]
+    problems = [_problem(dict(detail), where, model) for detail in error.errors()]
+    return [replace(problem, fix=line) for problem in problems for line in problem.fix.split("\n")]
 
 
 def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Problem:
@@ -100,8 +114,8 @@ def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Prob
     if detail["type"] == "string_pattern_mismatch":
         example = model.model_fields[location[-1]].default if len(location) == 1 else None
         return Problem(where, field, found, f"write it like {example!r}")
-    if detail["type"] == "tuple_type":
-        return Problem(where, field, found, "write a list: ['...']")
+    if detail["type"] in _WRITE:
+        return Problem(where, field, found, f"write {_WRITE[detail['type']]}")
     message = str(detail["msg"])
     if message.startswith("Value error, "):  # ours, which may begin with a name
         return Problem(where, field, found, message.removeprefix("Value error, "))

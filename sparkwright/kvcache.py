@@ -40,6 +40,21 @@ KNOWN = (*_PLAIN, *_MLA, *_GATED_DELTA, "gemma4_text", "nemotron_h")
 """Model types (of the text model) that `shape` reads."""
 
 
+KEYS = (
+    *("model_type", "text_config", "dtype", "torch_dtype", "quantization_config"),
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "layer_types", "layers_block_type", "hybrid_override_pattern"),
+    *("sliding_window", "sliding_window_pattern", "use_sliding_window", "index_topk"),
+    *("kv_lora_rank", "qk_rope_head_dim", "full_attention_interval", "linear_conv_kernel_dim"),
+    *("linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads"),
+    *("linear_value_head_dim", "mamba_ssm_dtype", "mamba_ssm_cache_dtype", "mamba_num_heads"),
+    *("mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "attention_k_eq_v"),
+    *("global_head_dim", "num_global_key_value_heads", "num_kv_shared_layers"),
+    *("mtp_num_hidden_layers", "num_nextn_predict_layers"),
+)
+"""What is read of a config.json, at its top or in its text_config."""
+
+
 @dataclass(frozen=True)
 class Attention:
     """Layers that keep a key and a value for every token, all alike."""

@@ -126,6 +126,8 @@ def make_plan(
     members = (Member(raw.name, raw.data.get("pair"), chosen[raw.name]) for raw in hosts)
     pairs, incomplete = find_pairs(members, sizes)
     planner.problems += incomplete
+    together = {(pair, profile) for (_, profile), pair in pairs.items()}
+    planner.warnings += [checks.not_deployed(pair, profile) for pair, profile in together]
     plans = {raw.name: planner.host(raw, chosen[raw.name], pairs) for raw in hosts}
     planned = {name: plan for name, plan in plans.items() if plan}
     planner.problems += checks.unequal_pairs(planned)
@@ -180,7 +182,7 @@ class _Planner:
             try:
                 self.profiles[group] = ModelProfile.model_validate(dict(written))
             except ValidationError as error:
-                self.problems += problems_of(error, where, ModelProfile)
+                self.problems += map(engine.placed, problems_of(error, where, ModelProfile))
 
     def choice(self, raw: RawHost, ignored: set[str]) -> tuple[str, ...]:
         """The profiles that a host's groups choose, in the order of the groups."""
@@ -236,7 +238,9 @@ class _Planner:
         self.checked.add(key)
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
-        self.problems += checks.unmet_engine(where, profile, release, self.locks)
+        self.problems += checks.unmet_engine(
+            where, profile, release, self.locks, platform.architecture
+        )
         problems, warnings = engine.check(where, profile, quantized, version)
         self.problems += problems
         self.warnings += warnings
@@ -263,7 +267,8 @@ class _Planner:
         where = f"host {raw.name}"
         if not isinstance(written, Mapping):
             found = "" if written is None else repr(written)
-            fix = f"write {key} = dict(...), for all hosts in group_data/all.py"
+            example = "lock='releases/...'" if key == "release" else "..."
+            fix = f"write {key} = dict({example}), for all hosts in group_data/all.py"
             self.problems.append(Problem(where, key, found, fix))
             return None
         try:

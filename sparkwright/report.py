@@ -26,6 +26,7 @@ _HEAD = (
 
 def table(plan: Plan) -> str:
     """One line an instance, then warnings, then problems."""
+    count = len(plan.hosts)
     rows = [_HEAD, *(row for host in plan.hosts.values() for row in _rows(host, plan.warnings))]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD))]
     lines = [
@@ -43,7 +44,7 @@ def table(plan: Plan) -> str:
             lines += ["", f"{len(told)} {title}{'s' if len(told) > 1 else ''}:"]
             lines += [f"  {entry}" for entry in told]
     if not plan.problems:
-        lines += ["", f"No problem found in {len(plan.hosts)} hosts."]
+        lines += ["", f"No problem found in {count} host{'s' if count != 1 else ''}."]
     return "\n".join(lines)
 
 
@@ -130,7 +131,7 @@ def _instance(instance: Instance, found: Estimate) -> dict[str, Any]:
         "profile": instance.name,
         "model": instance.profile.model,
         "revision": instance.profile.revision,
-        "rank": instance.rank,
+        "rank": instance.rank if instance.pair else None,
         "pair": instance.pair.name if instance.pair else None,
         "release": instance.release.id,
         "reproducible": instance.release.reproducible,

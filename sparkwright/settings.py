@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import posixpath
 import re
+from collections.abc import Container, Iterable
 from ipaddress import ip_address
 from pathlib import PurePosixPath
 from typing import Annotated, Any, get_args
@@ -95,6 +96,42 @@ class Expects(Setting):
     )
 
 
+def _raise_all(complaints: Iterable[str | None]) -> None:
+    """All mistakes of a field at once, a line each (errors.problems_of takes them apart)."""
+    found = [complaint for complaint in complaints if complaint]
+    if found:
+        raise ValueError("\n".join(found))
+
+
+def _option_complaint(name: str, fields: Container[str]) -> str | None:
+    """What is wrong with the name of an extra option of `vllm serve`."""
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        plain = re.sub(r"[^a-z0-9]+", "-", name.split("=")[0].lower()).strip("-")
+        right = plain if len(plain) > 1 else "tensor-parallel-size"
+        return f"{name!r}: write the long name without dashes in front, such as {right!r}"
+    if name == "api-key":
+        return "a key on the command line shows in `ps`: use the field api_key"
+    if name.endswith(_SECRET_ENDINGS):
+        return f"{name!r} would show a secret: HF_TOKEN where you deploy, api_key"
+    if name in _OWN_OPTIONS:
+        return f"{name!r} would take the server out of sparkwright's hands"
+    field = RENAMED.get(name, name.replace("-", "_"))
+    return f"{name!r} is the field {field}: set that one" if field in fields else None
+
+
+def _variable_complaint(name: str, text: str) -> str | None:
+    """What is wrong with an environment variable for the engine."""
+    if not _ENV_NAME.fullmatch(name):
+        return f"{name!r} is no name of an environment variable"
+    if not text.isprintable():
+        return f"{name} holds a line break or another control character"
+    if name in _SECRET_VARIABLES:
+        return f"{name} is a secret: use api_key, or HF_TOKEN where you deploy"
+    if name in _OWN_VARIABLES:
+        return f"{name} is set by sparkwright, for paths of its own: remove it"
+    return None
+
+
 class ModelProfile(Setting):
     """One model and how it is served: the `profile` of a file in `group_data/`.
 
@@ -167,7 +204,7 @@ class ModelProfile(Setting):
         "KV cache follows from. Needed where that file is not on the machine you deploy from",
     )
     runtime_gib: float | None = Field(
-        None, gt=0, description="GPU memory beside weights and KV cache (docs/memory.md)"
+        None, gt=0, le=1000, description="GPU memory beside weights and KV cache (docs/memory.md)"
     )
     accept_freeze_risk: str | None = Field(
         None,
@@ -227,15 +264,7 @@ class ModelProfile(Setting):
     @field_validator("env")
     @classmethod
     def _env_is_sane(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if not _ENV_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of an environment variable")
-            if not text.isprintable():
-                raise ValueError(f"{name} holds a line break or another control character")
-            if name in _SECRET_VARIABLES:
-                raise ValueError(f"{name} is a secret: use api_key, or HF_TOKEN where you deploy")
-            if name in _OWN_VARIABLES:
-                raise ValueError(f"{name} is set by sparkwright, for paths of its own: remove it")
+        _raise_all(_variable_complaint(name, text) for name, text in value.items())
         return value
 
     @field_validator("extra_args", "speculative_config", "config")
@@ -256,20 +285,7 @@ class ModelProfile(Setting):
     @field_validator("extra_args")
     @classmethod
     def _extra_args_are_long_names(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-                raise ValueError(f"{name!r}: write the long name without dashes in front, max-...")
-            if name == "api-key":
-                raise ValueError("a key on the command line shows in `ps`: use the field api_key")
-            if name.endswith(_SECRET_ENDINGS):
-                raise ValueError(
-                    f"{name!r} would show a secret: HF_TOKEN where you deploy, api_key"
-                )
-            if name in _OWN_OPTIONS:
-                raise ValueError(f"{name!r} would take the server out of sparkwright's hands")
-            field = RENAMED.get(name, name.replace("-", "_"))
-            if field in cls.model_fields:
-                raise ValueError(f"{name!r} is the field {field}: set that one")
+        _raise_all(_option_complaint(name, cls.model_fields) for name in value)
         return value
 
     @field_validator("api_key")

@@ -49,7 +49,7 @@ CASES: list[tuple[Hosts, str, str]] = [
     (pair("a", "b", group="tiny"), "pair p", "no profile of a and b is served by two Sparks"),
     (pair("a", "b", release=NEWER), "pair p: release = vllm-0.27.1-aarch64-", "the same release"),
     (pair("a", "b", platform={"memory_gib": 110}), "pair p: platform", "the same kind of machine"),
-    (pair("a", "b", release=None), "host b: release", "write release = dict(...)"),
+    (pair("a", "b", release=None), "host b: release", "write release = dict(lock="),
     (pair("a", "b", group="odd_heads"),
      "group_data/odd_heads.py: tensor_parallel_size = 2", "9 attention heads can't be split"),
     ({"a": (("two",), PAIR), "b": (("two_more",), PAIR)}, "pair p",

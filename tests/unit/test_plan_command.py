@@ -66,7 +66,7 @@ def test_the_table_of_one(ran: dict[str, Ran]) -> None:
     assert line.split("  ")[0] == "spark-1"
     for part in ("tiny", "vLLM 0.27.1", "8000", "[########", " x 65,536"):
         assert part in line
-    assert last == "No problem found in 1 hosts."
+    assert last == "No problem found in 1 host."
 
 
 def test_what_is_unknown_is_said(ran: dict[str, Ran]) -> None:
