@@ -28,6 +28,17 @@ _NOT_COMPUTED = (
 )
 
 
+# Options that take memory of the host in GiB, which on a Spark is the GPU's too.
+_PINNED = ("kv-offloading-size", "cpu-offload-gb", "mm-processor-cache-gb", "swap-space")
+_MEASURED_BATCH = 8224
+"""Largest max_num_batched_tokens with a measured runtime (memory.RUNTIME_GIB)."""
+
+
+def _pinned_gib(profile: ModelProfile) -> float:
+    taken = (profile.extra_args.get(name) for name in _PINNED)
+    return sum(float(t) for t in taken if isinstance(t, int | float) and t > 0)
+
+
 def estimate(instance: Instance, memory_gib: float) -> Estimate:
     """Memory of one instance on a host with `memory_gib` GiB, as far as it can be told."""
     profile = instance.profile
@@ -66,7 +77,13 @@ def check(plan: HostPlan) -> tuple[list[Problem], list[Problem]]:
         if profile.kv_cache_memory_bytes and fixed is None:  # weights unknown: at the least
             fixed = (found.kv_gib or 0) + found.runtime_gib
         risk = profile.accept_freeze_risk
-        engines.append(Engine(instance.name, profile.gpu_memory_utilization, fixed, risk))
+        pinned = _pinned_gib(profile)
+        engines.append(Engine(instance.name, profile.gpu_memory_utilization, fixed, risk, pinned))
+        batch = profile.max_num_batched_tokens or 0
+        if batch > _MEASURED_BATCH and profile.runtime_gib is None:
+            text = f"{batch} tokens a step take more runtime than the {memory.RUNTIME_GIB} GiB "
+            text += f"that are counted (measured up to {_MEASURED_BATCH}): set runtime_gib"
+            note("warning", instance.name, "max_num_batched_tokens", text)
         for verdict in found.findings:
             note(verdict.level, instance.name, verdict.about, verdict.message)
         full = any(verdict.level == "error" for verdict in found.findings)

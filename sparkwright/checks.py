@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
-from sparkwright.errors import Problem, nearest
+from sparkwright.errors import Problem, nearest, shown
 from sparkwright.settings import ARCHITECTURES, ModelProfile, Platform
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ def _address(raw: RawHost) -> Iterable[Problem]:
     for key, kind, fix in (
         ("ssh_hostname", str, "write a name or an address, a text"),
         ("ssh_user", str, "write the name of an account, a text"),
-        ("ssh_port", int, "write a number, such as 22"),
+        ("ssh_port", int, "write a number from 1 to 65535, such as 22"),
     ):
         value = raw.data.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-            yield Problem(f"host {raw.name}", key, repr(value)[:60], fix)
+            yield Problem(f"host {raw.name}", key, shown(value), fix)
 
 
 def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
@@ -189,7 +189,15 @@ def unequal_pairs(plans: Mapping[str, HostPlan]) -> Iterable[Problem]:
 
 
 def not_reproducible(release: Release) -> Problem:
-    """What a release without a lock means."""
+    """What a release without a lock, or a lock without hashes, means."""
+    where = f"release {release.id}"
+    if release.unhashed:
+        names = ", ".join(release.unhashed[:3])
+        more = " and others" if len(release.unhashed) > 3 else ""
+        fix = (
+            f"{names}{more} have no hash: the install will refuse it; make it with sparkwright lock"
+        )
+        return Problem(where, "", "", fix)
     return Problem(
         f"release {release.id}",
         "",

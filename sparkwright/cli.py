@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 
@@ -19,6 +20,9 @@ def main(argv: list[str] | None = None) -> int:
     name, *arguments = (sys.argv[1:] if argv is None else argv) or [""]
     if name in _COMMANDS:
         module = importlib.import_module(_COMMANDS[name][0])
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a name that the terminal can't show
+                stream.reconfigure(errors="backslashreplace")
         try:
             status: int = module.main(arguments)
             sys.stdout.flush()

@@ -7,8 +7,8 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparkwright.errors import Problem
-from sparkwright.kvcache import KEYS
+from sparkwright.errors import Problem, shown
+from sparkwright.kvcache import BATCHED_TOKENS, KEYS
 from sparkwright.settings import HIDDEN_FOLDERS, ModelProfile
 
 # Methods of speculative decoding that need a second model (vllm/config/speculative.py); the others
@@ -21,7 +21,9 @@ _SPECULATIVE = {
     "spec-tokens": "num_speculative_tokens",
 }
 # One GPU in a Spark, and two Sparks at most: these split a model in other ways.
-_SPLITTERS = ("data-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size")
+_SPLITTERS = (
+    *("pipeline-parallel-size", "prefill-context-parallel-size", "decode-context-parallel-size"),
+)
 
 
 # Keys of real files that are nearly one of kvcache.KEYS, and mean something else.
@@ -41,6 +43,7 @@ def contradictions(
         *_elsewhere(profile.extra_args),
         *_speculation(profile.speculative_config),
         *_batches(profile),
+        *_tokenizer(profile),
         *_expectations(profile),
         *_against_model(profile, config or {}),
     ):
@@ -75,14 +78,15 @@ def _tools(profile: ModelProfile) -> _Found:
         fix = "tool_call_parser switches it on: take one of the two out"
         yield "extra_args.enable-auto-tool-choice", "False", fix
     if len(set(profile.served_names)) < len(profile.served_names):
-        yield "served_names", repr(profile.served_names), "a name is there twice: write it once"
+        yield "served_names", shown(profile.served_names), "a name is there twice: write it once"
     if profile.quantization and profile.online_quantization:
         fix = "the checkpoint is quantized already, or it is quantized while loading: keep one"
-        yield "online_quantization", repr(profile.online_quantization), fix
-    for option in _SPLITTERS:
-        if extra.get(option, 1) != 1:
+        yield "online_quantization", shown(profile.online_quantization), fix
+    for option in extra:
+        splits = option in _SPLITTERS or option.startswith("data-parallel-")
+        if splits and extra[option] != 1:
             fix = "a Spark has one GPU: use tensor_parallel_size=2 and a pair of Sparks"
-            yield f"extra_args.{option}", repr(extra[option]), fix
+            yield f"extra_args.{option}", shown(extra[option]), fix
 
 
 def _elsewhere(extra: Mapping[str, Any]) -> _Found:
@@ -97,10 +101,10 @@ def _speculation(config: dict[str, Any] | None) -> _Found:
     method, model = config.get("method"), config.get("model")
     field = "speculative_config"
     if method is None and model is None:
-        yield field, repr(config), "name a method, such as method='mtp', or a draft model"
+        yield field, shown(config), "name a method, such as method='mtp', or a draft model"
         return
     if not isinstance(method, str | None):
-        yield f"{field}.method", repr(method), "write the name of a method, such as 'mtp'"
+        yield f"{field}.method", shown(method), "write the name of a method, such as 'mtp'"
         return
     if method in _NEED_MODEL and model is None:
         fix = f"{method} needs a second model: add model='/srv/models/...'"
@@ -115,12 +119,12 @@ def _speculation(config: dict[str, Any] | None) -> _Found:
             "a draft model is not downloaded: put it on the host and write its folder, "
             "'/srv/models/...'"
         )
-        yield f"{field}.model", repr(model), fix
+        yield f"{field}.model", shown(model), fix
     count = config.get("num_speculative_tokens")
     if count is None and method not in ("mtp", "suffix") and "speculative_token_tree" not in config:
         yield f"{field}.num_speculative_tokens", "", "is required: tokens guessed in a step, 1 to 8"
     elif count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        yield f"{field}.num_speculative_tokens", repr(count), "write a whole number, 1 or more"
+        yield f"{field}.num_speculative_tokens", shown(count), "write a whole number, 1 or more"
 
 
 def _batches(profile: ModelProfile) -> _Found:
@@ -129,12 +133,22 @@ def _batches(profile: ModelProfile) -> _Found:
         profile.max_num_seqs,
         profile.max_model_len,
     )
+    if not batch and seqs and seqs > BATCHED_TOKENS:
+        fix = f"is above the tokens of a step, {BATCHED_TOKENS}: set max_num_batched_tokens too"
+        yield "max_num_seqs", str(seqs), fix
     if batch and seqs and batch < seqs:
         fix = f"must not be below max_num_seqs ({seqs}): a step takes a token of each sequence"
         yield "max_num_batched_tokens", str(batch), fix
     if switch(profile, "enable-chunked-prefill") is False and batch and length and batch < length:
         fix = f"without chunked prefill a prompt of max_model_len ({length}) must fit into a step"
         yield "max_num_batched_tokens", str(batch), fix
+
+
+def _tokenizer(profile: ModelProfile) -> _Found:
+    name = profile.extra_args.get("tokenizer")
+    if isinstance(name, str) and not name.startswith("/"):
+        fix = "nothing is downloaded at a start: put it on the host and write its folder"
+        yield "extra_args.tokenizer", shown(name), fix
 
 
 def _expectations(profile: ModelProfile) -> _Found:
@@ -152,18 +166,18 @@ def _misspelt(part: Mapping[str, Any], place: str) -> _Found:
     for key in part:
         close = difflib.get_close_matches(str(key), KEYS, n=1, cutoff=0.88)
         if key not in (*KEYS, *_ALIKE) and close and close[0] not in part:
-            yield f"{place}.{key}", repr(part[key])[:60], f"did you mean {close[0]!r}?"
+            yield f"{place}.{key}", shown(part[key]), f"did you mean {close[0]!r}?"
 
 
 def _against_model(profile: ModelProfile, config: Mapping[str, Any]) -> _Found:
     text = config.get("text_config", config)
     if not isinstance(text, Mapping):
-        yield "config.text_config", repr(text)[:60], "write it as config.json has it: dict(...)"
+        yield "config.text_config", shown(text), "write it as config.json has it: dict(...)"
         return
     for key in ("max_position_embeddings", "num_attention_heads"):
         value = text.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            yield f"config.{key}", repr(value)[:60], "write the whole number of config.json"
+            yield f"config.{key}", shown(value), "write the whole number of config.json"
             return
     if config is profile.config:
         yield from _misspelt(config, "config")

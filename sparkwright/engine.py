@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from sparkwright import flags, paths
-from sparkwright.errors import Problem, nearest
+from sparkwright.errors import Problem, nearest, shown
 from sparkwright.settings import RENAMED, ModelProfile
 
 # Words of guides that `vllm serve --quantization` refuses (0.26 to 0.33 were tried): a
@@ -181,7 +181,7 @@ def check(
     methods = known.values_of("spec-method")
     if methods and isinstance(method, str) and method not in methods:
         field = "speculative_config.method"
-        problems.append(Problem(where, field, repr(method), nearest(method, methods)))
+        problems.append(Problem(where, field, shown(method), nearest(method, methods)))
     for complaint in known.check_environment(profile.env):
         name = f"env.{complaint.option}"
         problems.append(Problem(where, name, complaint.found, complaint.fix))

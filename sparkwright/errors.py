@@ -23,8 +23,11 @@ _WRITE = {
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
 }
+_SECRET_VALUE = re.compile(
+    r"""(?i)(['"][\w-]*(?:key|token|secret|passw(?:or)?d)s?['"]\s*:\s*)(?:'[^']*'|"[^"]*")"""
+)
 # Fields whose values may hold a key.
-_NEVER_SHOWN = ("api_key", "env", "extra_args")
+_NEVER_SHOWN = ("api_key", "env", "extra_args", "speculative_config")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,12 @@ class Problem:
     field: str
     found: str
     fix: str
+
+    def __post_init__(self) -> None:
+        """Take out what may be a secret, and what a terminal would obey, wherever it comes from."""
+        for name in ("where", "field", "found", "fix"):
+            text = _masked(getattr(self, name), values=name == "found")
+            object.__setattr__(self, name, text)
 
     def __str__(self) -> str:
         place = f"{self.where}: {self.field}" if self.field else self.where
@@ -105,7 +114,7 @@ def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Prob
     secret = not location or location[0] in _NEVER_SHOWN
     if unknown and not isinstance(detail["input"], int | float | None):
         secret = True
-    found = "" if secret else _shown(detail["input"])
+    found = "" if secret else shown(detail["input"])
     if unknown:
         names = _fields_at(model, location[:-1])
         return Problem(where, field, found, f"no such field; {nearest(location[-1], names)}")
@@ -132,6 +141,20 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
     return list(model.model_fields)
 
 
-def _shown(value: Any) -> str:
-    text = re.sub(r"://[^/@\s]*@", "://***@", repr(value))
+def shown(value: Any) -> str:
+    """A value as it was written, shortened; for `Problem.found`, which masks what looks secret."""
+    try:
+        text = repr(value)
+    except Exception:  # a number of thousands of digits, an object of the user's own
+        return f"a {type(value).__name__}"
+    text = _masked(text, values=True)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _masked(text: str, values: bool) -> str:
+    """values: also what stands beside a name such as token, as in the text of a dict."""
+    text = re.sub(r"://(?:[^\s'\"/@]+|[^\s'\"]*:[^\s'\"]*)@", "://***@", text)
+    text = re.sub(r"\b(?:sk-|hf_|nvapi-|ghp_|AKIA)[A-Za-z0-9-]{10,}", "***", text)
+    if values:
+        text = re.sub(_SECRET_VALUE, r"\1'***'", text)
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

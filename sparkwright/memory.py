@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,8 @@ class Engine:
     budget_gib: float | None = None
     """What it really takes when the KV cache has a fixed size; None: its fraction."""
     accept_freeze_risk: str | None = None
+    pinned_gib: float = 0.0
+    """Memory of the host that options of its own take, outside the budget."""
 
 
 def of_engine(
@@ -197,10 +200,12 @@ def host_verdict(
     free = memory_gib
     for engine, share in zip(engines, shares, strict=True):
         verdicts += _start(engine, memory_gib, free - os_reserve_gib)
-        free -= share + outside
+        free -= share + outside + engine.pinned_gib
     said = ", ".join(f"{e.name} {share:.1f} GiB" for e, share in zip(engines, shares, strict=True))
     if outside:
         said += f", {outside:g} GiB outside the budget of each"
+    if pinned := sum(engine.pinned_gib for engine in engines):
+        said += f", {pinned:g} GiB by options (offloading, caches)"
     said = f"{said}, of {memory_gib:g} GiB: {_floor(free):.1f} GiB are left for the OS"
     if free < 0:
         return [Verdict("error", _ABOUT, f"{said}; it does not fit at all")]
@@ -275,7 +280,7 @@ def find_config(
         file = Path(model) / "config.json"
     else:
         home = environ.get("HF_HOME") or f"{environ.get('HOME', '')}/.cache/huggingface"
-        hub = Path(environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+        hub = Path(os.path.expanduser(environ.get("HF_HUB_CACHE") or f"{home}/hub"))
         folder = f"models--{model.replace('/', '--')}"
         file = hub / folder / "snapshots" / (revision or "") / "config.json"
     config = _read(file)
@@ -287,6 +292,8 @@ def find_config(
 
 def _read(file: Path) -> dict[str, Any] | None:
     """What a JSON file holds, None when it is no dict."""
+    if not file.is_file():
+        return None
     try:
         content = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 
 from sparkwright import budget, checks, engine, memory, paths
 from sparkwright.contradictions import contradictions
-from sparkwright.errors import PlanError, Problem, nearest, problems_of
+from sparkwright.errors import PlanError, Problem, nearest, problems_of, shown
 from sparkwright.memory import Estimate
 from sparkwright.pairs import Member, Pair, find_pairs
 from sparkwright.releases import EngineRelease, Release, version_in
@@ -162,10 +163,15 @@ class _Planner:
     @cached_property
     def locks(self) -> Mapping[str, str | None]:
         """For each lock file of the project the version of vLLM in it."""
-        files = sorted((self.root / "releases").glob("vllm*.txt"))
-        return {f"releases/{file.name}": version_in(self._text(file)) for file in files}
+        found = {}
+        for file in sorted((self.root / "releases").glob("vllm*.txt")):
+            with contextlib.suppress(OSError, ValueError):  # only a host that names it is told
+                found[f"releases/{file.name}"] = version_in(self._text(file))
+        return found
 
     def _text(self, file: Path) -> str:
+        if not file.is_file() and file.exists():
+            raise IsADirectoryError(None, "it is no file")  # a device or a pipe has no end
         if file not in self.texts:
             self.texts[file] = file.read_text()
         return self.texts[file]
@@ -266,7 +272,7 @@ class _Planner:
             written = {}
         where = f"host {raw.name}"
         if not isinstance(written, Mapping):
-            found = "" if written is None else repr(written)
+            found = "" if written is None else shown(written)
             example = "lock='releases/...'" if key == "release" else "..."
             fix = f"write {key} = dict({example}), for all hosts in group_data/all.py"
             self.problems.append(Problem(where, key, found, fix))
@@ -294,6 +300,6 @@ class _Planner:
             fix = "no such file" if missing else f"can't be read: {reason}"
             fix = f"{fix}; {nearest(str(settings.lock), have)}"
             self.problems.append(
-                Problem(f"host {raw.name}", "release.lock", repr(settings.lock), fix)
+                Problem(f"host {raw.name}", "release.lock", shown(settings.lock), fix)
             )
             return None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
 from pydantic import Field, field_validator, model_validator
 
 from sparkwright import paths
@@ -154,11 +155,22 @@ class Release:
     @property
     def reproducible(self) -> bool:
         """Whether another host, or a later day, gets the same: hashes decide every file of it."""
-        return self.settings.lock is not None
+        return self.settings.lock is not None and not self.unhashed
+
+    @cached_property
+    def unhashed(self) -> tuple[str, ...]:
+        """Packages of a lock without a whole hash, which an install refuses."""
+        text = self.lock_text if self.settings.lock else ""
+        pins = re.finditer(r"(?m)^([A-Za-z0-9][\w.-]*)(?:\[.*\])?==.*(?:\n[ \t]+.*)*", text)
+        whole = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
+        return tuple(pin[1] for pin in pins if not whole.search(pin[0]))
 
 
 def version_in(lock_text: str) -> str | None:
     """The version of vLLM that a lock names, without a local part."""
     pin = r"^vllm(?:-cpu)?(?:\[[^\]]*\])?==(\d[\w.]*)(?=[\s;,+\\]|$)"
     found = re.search(pin, lock_text, re.M)
-    return found[1] if found else None
+    try:
+        return str(Version(found[1])) if found else None
+    except InvalidVersion:
+        return None

@@ -41,7 +41,8 @@ _SECRET_VARIABLES = ("VLLM_API_KEY", "HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_
 # Options with which what is deployed could not be reached, proven or supervised.
 _OWN_OPTIONS = (
     *("config", "uds", "ssl-keyfile", "ssl-certfile", "root-path", "headless"),
-    *("nnodes", "node-rank", "master-addr", "master-port", "download-dir"),
+    *("nnodes", "node-rank", "master-addr", "master-port", "download-dir", "grpc"),
+    "api-server-count",
 )
 _SECRET_ENDINGS = ("-token", "-secret", "-password")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -60,8 +61,8 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
-Tokens = Annotated[int, BeforeValidator(units.tokens)]
-Bytes = Annotated[int, BeforeValidator(units.size)]
+Tokens = Annotated[int, BeforeValidator(units.tokens), Field(le=10**9)]
+Bytes = Annotated[int, BeforeValidator(units.size), Field(le=10**15)]
 Seconds = Annotated[int, BeforeValidator(units.seconds)]
 Fraction = Annotated[float, BeforeValidator(units.fraction)]
 
@@ -79,6 +80,10 @@ class Setting(BaseModel):
         kinds = {field.annotation, *get_args(field.annotation)}
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
             raise ValueError("write a number")
+        if isinstance(value, bytes):
+            raise ValueError("write a text, without the b")
+        if isinstance(value, set | frozenset):
+            raise ValueError("write a list: a set has no order, so each run would differ")
         return value
 
 
@@ -309,7 +314,7 @@ class ModelProfile(Setting):
     @field_validator("accept_freeze_risk")
     @classmethod
     def _risk_has_a_reason(cls, value: str | None) -> str | None:
-        if value is not None and len(value.split()) < 2:
+        if value is not None and len(re.findall(r"\w{2,}", value)) < 2:
             raise ValueError("say in a few words why, for whoever reads it next")
         return value
 
@@ -364,9 +369,9 @@ class Platform(Setting):
     driver_branch: int = Field(580, description="the branch that NVIDIA supports on a Spark")
     cuda_major: int = Field(13, description="of driver and toolkit")
     memory_gib: float = Field(
-        119.6, gt=0, description="least total memory; Sparks show 119.7 to 121.7 GiB"
+        119.6, gt=0, le=10**5, description="least total memory; Sparks show 119.7 to 121.7 GiB"
     )
-    os_reserve_gib: float = Field(8, ge=0, description="memory left for the OS")
+    os_reserve_gib: float = Field(8, ge=0, le=10**5, description="memory left for the OS")
 
     @field_validator("architecture")
     @classmethod

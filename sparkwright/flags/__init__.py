@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sparkwright.errors import shown
 from sparkwright.flags.environment import replacement
 from sparkwright.flags.values import DROPPED, Option, close, one_of, problem
 
@@ -123,7 +124,9 @@ class Catalog:
             if option:
                 seen.setdefault(option.dest, name)
             if fix:
-                complaints.append(Complaint(name.split("=")[0], _shown(name, value), fix))
+                plain = option or isinstance(value, int | float)  # a text for who knows what
+                shown_value = _shown(name, value) if plain else ""
+                complaints.append(Complaint(name.split("=")[0], shown_value, fix))
         return complaints
 
     def check_environment(self, env: Mapping[str, str]) -> list[Complaint]:
@@ -141,7 +144,7 @@ class Catalog:
                         .replace("or '", "or 'VLLM_")
                     )
                     fix = f"vLLM {self.version} reads no such variable; {hint or 'leave it out'}"
-                complaints.append(Complaint(name, _shown(name, value), fix))
+                complaints.append(Complaint(name, "", fix))
         return complaints
 
     def _fix(self, option: Option, name: str, value: Any, options: Mapping[str, Any]) -> str | None:
@@ -156,7 +159,7 @@ class Catalog:
         wanted = str(value)
         if name == "attention-backend":
             wanted, known = wanted.upper(), (*known, "AUTO")
-        if wanted in known or (name == "reasoning-parser" and wanted.lower() == "none"):
+        if wanted in known:
             return None
         if name == "quantization":
             # Not nvfp4_per_token for nvfp4: a GB10 can't run it.
@@ -237,10 +240,7 @@ def _switches_off(option: Option, name: str) -> bool:
 
 
 def _shown(name: str, value: Any) -> str:
-    if "=" in name or _SECRET.search(name):
-        return ""
-    text = re.sub(r"://[^/@\s]*@", "://***@", repr(value))
-    return text if len(text) <= 80 else text[:77] + "..."
+    return "" if "=" in name or _SECRET.search(name) else shown(value)
 
 
 def _order(version: str) -> tuple[int, ...]:

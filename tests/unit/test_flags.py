@@ -223,7 +223,7 @@ def test_variables(variable: str, value: str, said: str) -> None:
     for version in flags.versions():
         (complaint,) = of(version).check_environment({variable: value})
         assert said in complaint.fix
-        assert complaint.option == variable and complaint.found == repr(value)
+        assert complaint.option == variable and complaint.found == ""
 
 
 def test_variables_that_came_and_went() -> None:

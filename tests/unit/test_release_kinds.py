@@ -49,7 +49,9 @@ def test_ids_of_floating_and_nightly_are_made_of_all_their_settings() -> None:
 
 
 def test_only_a_lock_is_reproducible() -> None:
-    assert locked("vllm==1\n").reproducible
+    assert locked(f"vllm==1 \\\n    --hash=sha256:{'0' * 64}\n").reproducible
+    assert not locked("vllm==1 \\\n    --hash=sha256:00\n").reproducible
+    assert locked("a==1\nvllm==1\n").unhashed == ("a", "vllm")
     assert not unlocked(floating="vllm==0.33.0").reproducible
     assert not unlocked(**NIGHTLY).reproducible
 
