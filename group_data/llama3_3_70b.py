@@ -15,7 +15,7 @@ profile = dict(
     kv_cache_dtype="fp8",
     gpu_memory_utilization=0.85,
     max_num_seqs=8,
-    tool_call_parser="llama3_json",
+    # Tools: vLLM's docs have tool_call_parser="llama3_json" and a chat template of theirs.
     # meta-llama/Llama-3.3-70B-Instruct, the base model (ai-dynamo/aiconfigurator, model_configs).
     config=dict(
         architectures=["LlamaForCausalLM"],

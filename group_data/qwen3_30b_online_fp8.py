@@ -15,9 +15,11 @@ profile = dict(
     kv_cache_dtype="fp8",
     # As spark-arena/recipe-registry has it for FP8 models of this class.
     gpu_memory_utilization=0.7,
-    max_num_batched_tokens=16384,
+    # Small batches: eugr/spark-vllm-docker's rule for a Spark (4 to 12).
+    max_num_seqs=8,
     # CUTLASS FP8 kernels for experts do not run on a GB10 (vllm-project/vllm#43507).
     moe_backend="triton",
+    # vllm-project/recipes, Qwen3-30B-A3B.
     tool_call_parser="hermes",
     # Qwen/Qwen3-30B-A3B, the same shape (ai-dynamo/aiconfigurator, model_configs); the context is
     # from the model card of Instruct-2507.
@@ -32,7 +34,7 @@ profile = dict(
         max_position_embeddings=262144,
         torch_dtype="bfloat16",
     ),
-    # 16 files, 61.07 GB in BF16 (the hub's metadata); FP8 takes about half of it once loaded. Speed
-    # and start of this way of loading on a Spark: unknown.
+    # 16 files, 61.07 GB in BF16 (the hub's metadata). FP8 takes about half of it once loaded; how
+    # much it is meanwhile is unknown, so the plan counts all of it. Speed and start: unknown.
     expects=dict(weights_gib=56.87),
 )

@@ -10,7 +10,10 @@ profile = dict(
     max_model_len=65536,
     kv_cache_dtype="fp8",
     gpu_memory_utilization=0.85,
+    # vllm-project/recipes, Qwen3.6-27B on DGX Spark.
+    max_num_seqs=8,
     reasoning_parser="qwen3",
+    tool_call_parser="qwen3_coder",
     # nvidia/Qwen3.6-27B-NVFP4, same base model (ai-dynamo/aiconfigurator, model_configs).
     config=dict(
         architectures=["Qwen3_5ForConditionalGeneration"],
@@ -33,6 +36,10 @@ profile = dict(
             dtype="bfloat16",
         ),
     ),
-    # One stream without speculation: 11.8 tokens/s (jschmied/dgx-spark-setup-guide).
+    # One stream without speculation, as here: 11.8 tokens/s (jschmied/dgx-spark-setup-guide), which
+    # also has 24.0, 25.9 and 28.6 with MTP of 2, 3 and 4 tokens. The recipe has 3, for nvidia/
+    # Qwen3.6-27B-NVFP4: speculative_config=dict(method="mtp", num_speculative_tokens=3), with
+    # mtp_num_hidden_layers=1 in text_config above. Whether this checkpoint carries the weights for
+    # it is unknown.
     expects=dict(tokens_per_s=11.8, cold_start_s=425, warm_start_s=255, weights_gib=21.34),
 )

@@ -41,7 +41,8 @@ profile = dict(
             dtype="bfloat16",
         ),
     ),
-    # 87 tokens/s, one stream with MTP (jschmied/dgx-spark-setup-guide, vllm-switch). Three files of
+    # 87 tokens/s, one stream with these options (jschmied/dgx-spark-setup-guide, vllm-switch); 97.7
+    # with vLLM 0.28.0 after 8,192 tokens (vllm-project/recipes#918). Three files of
     # 23.42 GB in all at this commit (ArtificialAnalysis/aa-agentperf-local,
     # model-candidates-v2.json); a community guide's "about 18 GB" is too low.
     expects=dict(tokens_per_s=87, weights_gib=21.82),

@@ -8,7 +8,7 @@ both. Everything else about a model is in that file.
 """
 
 # One Spark, one model.
-qwen3_6_27b = [
+qwen3_5_122b = [
     "spark-1.local",
 ]
 
@@ -27,4 +27,4 @@ qwen3_235b = [
 ]
 
 # A fleet, all alike.
-gpt_oss_120b = [f"rack-{n}.local" for n in range(1, 9)]
+qwen3_6_27b = [f"rack-{n}.local" for n in range(1, 9)]

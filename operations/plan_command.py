@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import sys
@@ -39,7 +40,8 @@ def main(arguments: list[str]) -> int:
         print(f"sparkwright plan: {options.inventory}: {told}", file=sys.stderr)
         return 2
     try:
-        with ctx_state.use(State()):  # pyinfra notes in it which file it reads
+        # pyinfra notes in its state which file it reads; what a file prints is no part of a plan.
+        with ctx_state.use(State()), contextlib.redirect_stdout(sys.stderr):
             whole = make_inventory(options.inventory, cwd=str(ROOT))
     except CliError as error:  # from explain_mistakes, with file and line
         print(f"sparkwright plan: {error}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from functools import wraps
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra_cli import inventory
 from pyinfra_cli.exceptions import CliError
+
+from sparkwright.errors import shown
 
 
 def explain_mistakes() -> None:
@@ -64,8 +67,8 @@ def misshaped(made: Mapping[str, Any]) -> Iterable[str]:
         data = value[1] if hosts is not value else {}
         if not isinstance(hosts, list) or not isinstance(data, dict):
             yield (
-                f"{group} = {_shown(value)}: write a list of hosts, {group} = ['spark-1.local']; "
-                "a name that is no group begins with _"
+                f"{group}{_said_of(group, value)}: write a list of hosts, {group} = "
+                "['spark-1.local']; a name that is no group begins with _"
             )
             continue
         for host in hosts:
@@ -80,7 +83,18 @@ def _is_host(written: object) -> bool:
     name, data = written if isinstance(written, tuple) and len(written) == 2 else (written, {})
     if not isinstance(name, str) or not isinstance(data, dict):
         return False
-    return bool(name) and len(name.split()) == 1 and all(isinstance(key, str) for key in data)
+    return (
+        bool(name)
+        and len(name.split()) == 1
+        and name.isprintable()
+        and all(isinstance(key, str) for key in data)
+    )
+
+
+def _said_of(group: str, value: object) -> str:
+    """Not of a name that pyinfra knows for something else, which may be a password."""
+    known = group.startswith("ssh_") or re.search("key|token|secret|passw", group, re.I)
+    return "" if known else f" = {_shown(value)}"
 
 
 def _shown(value: object) -> str:
@@ -88,8 +102,7 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple) and value and isinstance(value[0], str):
         return f"({value[0]!r}, ...)"
     if isinstance(value, str | int | float | None):
-        text = repr(value)
-        return text if len(text) <= 60 else text[:57] + "..."
+        return shown(value)
     return f"a {type(value).__name__}"
 
 
@@ -111,5 +124,8 @@ def _said(filename: str, error: BaseException) -> str:
         reason = error.msg
     if isinstance(error, UnicodeDecodeError):
         reason = "it is no UTF-8 text"
+    python = {"null": "None", "true": "True", "false": "False"}.get(getattr(error, "name", ""))
+    if isinstance(error, NameError) and python:
+        reason += f", in Python it is {python}"
     at = f" line {line}" if line else ""
     return f"{_place(filename)}{at}: {reason}; nothing was done"

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
-from sparkwright.errors import Problem, nearest
+from sparkwright.errors import Problem, nearest, shown
 from sparkwright.settings import ARCHITECTURES, ModelProfile, Platform
 
 if TYPE_CHECKING:
-    from sparkwright.plan import HostPlan, Plan, RawHost, Release
+    from sparkwright.pairs import Pair
+    from sparkwright.plan import HostPlan, Plan, RawHost
+    from sparkwright.releases import Release
     from sparkwright.rollout import Rollout
 
 # What data files may set besides pyinfra's own: connectors' settings and global arguments.
@@ -42,6 +44,10 @@ def same_machine(hosts: Iterable[RawHost]) -> Iterable[Problem]:
     seen: dict[tuple[str, str], str] = {}
     for raw in hosts:
         yield from _address(raw)
+        user, at, name = raw.name.partition("@")
+        if user and at:
+            fix = f"the account is a setting of its own: ({name!r}, {{'ssh_user': {user!r}}})"
+            yield Problem(f"host {raw.name}", "", "", fix)
         address = str(raw.data.get("ssh_hostname") or raw.name)
         port = str(raw.data.get("ssh_port") or 22)
         other = seen.setdefault((address.lower(), port), raw.name)
@@ -58,11 +64,11 @@ def _address(raw: RawHost) -> Iterable[Problem]:
     for key, kind, fix in (
         ("ssh_hostname", str, "write a name or an address, a text"),
         ("ssh_user", str, "write the name of an account, a text"),
-        ("ssh_port", int, "write a number, such as 22"),
+        ("ssh_port", int, "write a number from 1 to 65535, such as 22"),
     ):
         value = raw.data.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-            yield Problem(f"host {raw.name}", key, repr(value)[:60], fix)
+            yield Problem(f"host {raw.name}", key, shown(value), fix)
 
 
 def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
@@ -75,7 +81,13 @@ def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
             fix = "a fleet could no longer be changed wave by wave: take it out"
             yield Problem(where, key, "", fix)
         elif key not in _KEYS and not key.startswith(_PYINFRA_KEYS):
-            yield Problem(where, key, "", f"no such setting; {nearest(key, _KEYS)}")
+            known = [k for k in _KEYS if k != "profile" or not where.startswith("host ")]
+            tail = nearest(key, known)
+            if key in ModelProfile.model_fields:
+                tail = f"{key} belongs into profile = dict(...); another value for one host is " + (
+                    "another profile: copy the file in group_data/"
+                )
+            yield Problem(where, key, "", f"no such setting; {tail}")
 
 
 def port_clashes(raw: RawHost, profiles: Mapping[str, ModelProfile]) -> Iterable[Problem]:
@@ -115,11 +127,15 @@ def missing_key(
 
 
 def unmet_engine(
-    where: str, profile: ModelProfile, release: Release, known: Mapping[str, str | None]
+    where: str,
+    profile: ModelProfile,
+    release: Release,
+    known: Mapping[str, str | None],
+    architecture: str,
 ) -> Iterable[Problem]:
     """A profile that needs another vLLM than its host's release holds.
 
-    known: engine version of each lock file in releases/.
+    known: engine version of each lock file in releases/. architecture: of the host.
     """
     version, lock = release.engine_version, release.settings.lock
     if lock is not None and version is None:
@@ -129,8 +145,7 @@ def unmet_engine(
         return
     wanted = SpecifierSet(profile.engine, prereleases=True)
     if version not in wanted:
-        own = next((a for a in ARCHITECTURES if a in (lock or "")), None)
-        elsewhere = [a for a in ARCHITECTURES if own not in (None, a)]
+        elsewhere = [a for a in ARCHITECTURES if a != architecture]
         fits = sorted(
             name
             for name, other in known.items()
@@ -143,6 +158,8 @@ def unmet_engine(
 
 def wrong_lock(host: str, release: Release, platform: Platform) -> Iterable[Problem]:
     """A lock that was resolved for another machine or Python: its header says for which."""
+    if release.engine_version is None:  # no lock of an engine at all, which is said already
+        return
     made = re.search(r"^# uv pip compile .*", release.lock_text, re.M)
     lock, header = release.settings.lock, made[0] if made else ""
     machine = re.search(r"--python-platform (aarch64|x86_64)\b", header)
@@ -150,7 +167,8 @@ def wrong_lock(host: str, release: Release, platform: Platform) -> Iterable[Prob
         fix = f"was made for {machine[1]}, this host is {platform.architecture}: another lock"
         yield Problem(f"host {host}", "release.lock", repr(lock), fix)
     python = re.search(r"--python-version (3\.\d+)\b", header)
-    if python and python[1] != release.settings.python:
+    # In a lock for every platform (--universal) that is the oldest Python only.
+    if machine and python and python[1] != release.settings.python:
         fix = f"{lock} was made for Python {python[1]}: write that, or make another lock"
         yield Problem(f"host {host}", "release.python", repr(release.settings.python), fix)
 
@@ -197,7 +215,15 @@ def start_cap_too_low(rollout: Rollout, profiles: Mapping[str, ModelProfile]) ->
 
 
 def not_reproducible(release: Release) -> Problem:
-    """What a release without a lock means."""
+    """What a release without a lock, or a lock without hashes, means."""
+    where = f"release {release.id}"
+    if release.unhashed:
+        names = ", ".join(release.unhashed[:3])
+        more = " and others" if len(release.unhashed) > 3 else ""
+        fix = (
+            f"{names}{more} have no hash: the install will refuse it; make it with sparkwright lock"
+        )
+        return Problem(where, "", "", fix)
     return Problem(
         f"release {release.id}",
         "",
@@ -220,3 +246,9 @@ def halved_pairs(plan: Plan, chosen: set[str]) -> Iterable[Problem]:
                 assert instance.pair is not None
                 fix = f"{other} is the other half of pair {instance.pair.name}: name both"
                 yield Problem(f"host {name}", "--limit", "", fix)
+
+
+def not_deployed(pair: Pair, profile: str) -> Problem:
+    """What a plan of a pair can't say otherwise."""
+    fix = f"{profile} on two Sparks is planned, and not deployed yet: a deploy refuses both hosts"
+    return Problem(f"pair {pair.name}", "", "", fix)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 
 # Imported when asked for: each brings what the others don't need (Docker's, pyinfra's, uv's).
@@ -20,7 +22,15 @@ def main(argv: list[str] | None = None) -> int:
     name, *arguments = (sys.argv[1:] if argv is None else argv) or [""]
     if name in _COMMANDS:
         module = importlib.import_module(_COMMANDS[name][0])
-        status: int = module.main(arguments)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a name that the terminal can't show
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            status: int = module.main(arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head`: who reads has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
         return status
     lines = [f"  {command:8} {what}" for command, (_, what) in _COMMANDS.items()]
     usage = "\n".join(["usage: sparkwright COMMAND ...", "", *lines])
@@ -28,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
         print(usage)
         return 0
     found = f"sparkwright: no such command: {name!r}\n" if name else ""
+    if name == "deploy":
+        found = "sparkwright: deploying is pyinfra's: pyinfra -y inventory/sparks.py deploy.py\n"
     print(f"{found}{usage}", file=sys.stderr)
     return 2
 

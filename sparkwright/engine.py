@@ -1,19 +1,20 @@
-"""All that is particular to vLLM: its options, its environment, the lines of its log.
+"""How a profile becomes vLLM's options and environment, and what the lines of its log mean.
 
-Another engine (SGLang, say) would be a second module with these functions.
+With flags/ (what each version accepts) and kvcache.py, kvpool.py (how it counts memory) this is
+what another engine, SGLang say, would bring of its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
 from sparkwright import flags, paths
-from sparkwright.errors import Problem
+from sparkwright.errors import Problem, nearest, shown
 from sparkwright.settings import RENAMED, ModelProfile
 
 # Words of guides that `vllm serve --quantization` refuses (0.26 to 0.33 were tried): a
@@ -89,12 +90,17 @@ def quantization(
             return Quantization(problem=text, field="online_quantization")
         return _online(profile.online_quantization, version, capability, "online_quantization")
     if word not in _IMPLIED_QUANTIZATION:
+        known = flags.catalog(version) if version else None
+        only = known.quantization.only_family.get(word or "") if known else None
+        if only not in (None, _family(capability)):
+            text = f"runs on compute capability {only // 10}.x only, this GPU has {capability}"
+            return Quantization(problem=text)
         return Quantization(word)
-    # A whole config.json without quantization_config is one of a checkpoint in BF16.
-    if config and "transformers_version" in config and not ready:
-        return _online(str(word), version, capability, "quantization")
     named = re.search(r"fp4", profile.model, re.I)
-    guess = f"taken as a checkpoint that is {word} already; is it BF16, write online_quantization"
+    # A whole config.json without quantization_config is one of a checkpoint in BF16.
+    if config and "transformers_version" in config and not ready and not named:
+        return _online(str(word), version, capability, "quantization")
+    guess = f"taken as a checkpoint that is {word} already; is it BF16, online_quantization='fp8'"
     return Quantization(warning="" if ready or named else guess)
 
 
@@ -106,7 +112,7 @@ def _online(word: str, version: str | None, capability: str, field: str) -> Quan
     if method:
         return Quantization(method)
     can = [v for v in flags.versions() if _can(v, word, capability)]
-    family = int(capability.split(".")[0]) * 10
+    family = _family(capability)
     only = known.quantization.only_family
     fits = sorted(n for n in known.quantization.online if only.get(n, family) == family)
     text = (
@@ -114,6 +120,11 @@ def _online(word: str, version: str | None, capability: str, field: str) -> Quan
         f"it can: {', '.join(fits)}"
     )
     return Quantization(problem=text + (f"; so can: {', '.join(can)}" if can else ""), field=field)
+
+
+def _family(capability: str) -> int:
+    """120 for the 12.1 of a GB10."""
+    return int(capability.split(".")[0]) * 10
 
 
 def _can(version: str, word: str, capability: str) -> bool:
@@ -158,18 +169,35 @@ def check(
         warnings.append(Problem(where, "quantization", found, quantized.warning))
     known = flags.catalog(version) if version else None
     if known is None:
-        reason = f"no list of the options of vLLM {version}" if version else "its vLLM is not known"
+        reason = f"there is no list for vLLM {version}" if version else "its version is not known"
         have = ", ".join(flags.versions())
-        text = f"options are not checked: {reason} before it runs; checked are {have}"
+        text = f"options are not checked: {reason}, only for {have}; vLLM refuses at its start"
         return problems, [*warnings, Problem(where, "", "", text)]
     options = serve_options(profile, "/model", quantized.option)
-    for complaint in known.check(options):
+    for complaint in known.check(known.spelled(options)):
         field = _field(complaint.option)
         problems.append(Problem(where, field, complaint.found, complaint.fix))
+    method = (profile.speculative_config or {}).get("method")
+    methods = known.values_of("spec-method")
+    if methods and isinstance(method, str) and method not in methods:
+        field = "speculative_config.method"
+        problems.append(Problem(where, field, shown(method), nearest(method, methods)))
     for complaint in known.check_environment(profile.env):
         name = f"env.{complaint.option}"
         problems.append(Problem(where, name, complaint.found, complaint.fix))
     return problems, warnings
+
+
+def placed(problem: Problem) -> Problem:
+    """Say where an option or variable of vLLM goes that was written as a field of the profile."""
+    option = problem.field.replace("_", "-")
+    if not problem.fix.startswith("no such field"):
+        return problem
+    if re.fullmatch(r"VLLM_[A-Z0-9_]+", problem.field):
+        return replace(problem, fix=f"variables go into env={{{problem.field!r}: ...}}")
+    if any(option in flags.catalog(v).options for v in flags.versions()):  # type: ignore[union-attr]
+        return replace(problem, fix=f"is an option of vLLM: extra_args={{{option!r}: ...}}")
+    return problem
 
 
 def _field(option: str) -> str:

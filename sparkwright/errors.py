@@ -10,8 +10,24 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+# What pydantic calls by words of its own.
+_WRITE = {
+    "tuple_type": "a list: ['...']",
+    "dict_type": "a dict: {'name': value}",
+    "string_type": "a text, in quotes",
+    "bool_type": "True or False",
+    "bool_parsing": "True or False",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
+_SECRET_VALUE = re.compile(
+    r"""(?i)(['"][\w-]*(?:key|token|secret|passw(?:or)?d)s?['"]\s*:\s*)(?:'[^']*'|"[^"]*")"""
+)
 # Fields whose values may hold a key.
-_NEVER_SHOWN = ("api_key", "env", "extra_args")
+_NEVER_SHOWN = ("api_key", "env", "extra_args", "speculative_config")
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,12 @@ class Problem:
     field: str
     found: str
     fix: str
+
+    def __post_init__(self) -> None:
+        """Take out what may be a secret, and what a terminal would obey, wherever it comes from."""
+        for name in ("where", "field", "found", "fix"):
+            text = _masked(getattr(self, name), values=name == "found")
+            object.__setattr__(self, name, text)
 
     def __str__(self) -> str:
         place = f"{self.where}: {self.field}" if self.field else self.where
@@ -47,9 +69,9 @@ def together(problems: Iterable[Problem]) -> list[Problem]:
     """Sorted, each once; what several hosts have in common is said once for all of them."""
     places: dict[Problem, list[str]] = {}
     for problem in sorted(set(problems), key=lambda p: (p.where, p.field, p.found)):
-        name = problem.where.removeprefix("host ").split(":")[0]
+        name, colon, rest = problem.where.removeprefix("host ").partition(":")
         if problem.where.startswith("host "):
-            problem = replace(problem, where=problem.where.replace(name, "", 1))
+            problem = replace(problem, where=f"host {colon}{rest}")
         places.setdefault(problem, []).append(name)
     return sorted(
         (replace(p, where=_hosts(p.where, names)) for p, names in places.items()),
@@ -80,7 +102,8 @@ def problems_of(error: ValidationError, where: str, model: type[BaseModel]) -> l
 
     where: the file or host that holds the data.
     """
-    return [_problem(dict(detail), where, model) for detail in error.errors()]
+    problems = [_problem(dict(detail), where, model) for detail in error.errors()]
+    return [replace(problem, fix=line) for problem in problems for line in problem.fix.split("\n")]
 
 
 def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Problem:
@@ -91,12 +114,17 @@ def _problem(detail: dict[str, Any], where: str, model: type[BaseModel]) -> Prob
     secret = not location or location[0] in _NEVER_SHOWN
     if unknown and not isinstance(detail["input"], int | float | None):
         secret = True
-    found = "" if secret else _shown(detail["input"])
+    found = "" if secret else shown(detail["input"])
     if unknown:
         names = _fields_at(model, location[:-1])
         return Problem(where, field, found, f"no such field; {nearest(location[-1], names)}")
     if detail["type"] == "missing":
         return Problem(where, field, "", "is required, add it")
+    if detail["type"] == "string_pattern_mismatch":
+        example = model.model_fields[location[-1]].default if len(location) == 1 else None
+        return Problem(where, field, found, f"write it like {example!r}")
+    if detail["type"] in _WRITE:
+        return Problem(where, field, found, f"write {_WRITE[detail['type']]}")
     message = str(detail["msg"])
     if message.startswith("Value error, "):  # ours, which may begin with a name
         return Problem(where, field, found, message.removeprefix("Value error, "))
@@ -113,6 +141,20 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
     return list(model.model_fields)
 
 
-def _shown(value: Any) -> str:
-    text = re.sub(r"://[^/@\s]*@", "://***@", repr(value))
+def shown(value: Any) -> str:
+    """A value as it was written, shortened; for `Problem.found`, which masks what looks secret."""
+    try:
+        text = repr(value)
+    except Exception:  # a number of thousands of digits, an object of the user's own
+        return f"a {type(value).__name__}"
+    text = _masked(text, values=True)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _masked(text: str, values: bool) -> str:
+    """values: also what stands beside a name such as token, as in the text of a dict."""
+    text = re.sub(r"://(?:[^\s'\"/@]+|[^\s'\"]*:[^\s'\"]*)@", "://***@", text)
+    text = re.sub(r"\b(?:sk-|hf_|nvapi-|ghp_|AKIA)[A-Za-z0-9-]{10,}", "***", text)
+    if values:
+        text = re.sub(_SECRET_VALUE, r"\1'***'", text)
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

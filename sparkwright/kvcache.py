@@ -35,8 +35,24 @@ _PLAIN = (
 )
 _MLA = ("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
 _GATED_DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+_MOST_LAYERS = 10_000  # a slip of the keyboard, not a model
 KNOWN = (*_PLAIN, *_MLA, *_GATED_DELTA, "gemma4_text", "nemotron_h")
 """Model types (of the text model) that `shape` reads."""
+
+
+KEYS = (
+    *("model_type", "text_config", "dtype", "torch_dtype", "quantization_config"),
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "layer_types", "layers_block_type", "hybrid_override_pattern"),
+    *("sliding_window", "sliding_window_pattern", "use_sliding_window", "index_topk"),
+    *("kv_lora_rank", "qk_rope_head_dim", "full_attention_interval", "linear_conv_kernel_dim"),
+    *("linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads"),
+    *("linear_value_head_dim", "mamba_ssm_dtype", "mamba_ssm_cache_dtype", "mamba_num_heads"),
+    *("mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "attention_k_eq_v"),
+    *("global_head_dim", "num_global_key_value_heads", "num_kv_shared_layers"),
+    *("mtp_num_hidden_layers", "num_nextn_predict_layers"),
+)
+"""What is read of a config.json, at its top or in its text_config."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,8 @@ class State:
     """Values that a head's recurrent state has."""
     value_bytes: int
     """Bytes of such a value; the convolution keeps 2 bytes each."""
+    mamba2: bool = False
+    """Whether vLLM up to 0.31 keeps a state for every block when it caches prefixes."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,7 @@ class Shape:
     state: State | None = None
     dtype_bytes: int = 2
     checkpoint_dtype: str | None = None
-    """KV type that the checkpoint asks for and `auto` therefore means (modelopt)."""
+    """KV type that the checkpoint asks for and `auto` therefore means."""
     draft_layers: int = 0
     """Full-attention layers of the model's own multi-token prediction."""
     unknown: str = ""
@@ -91,8 +109,10 @@ def shape(config: Mapping[str, Any]) -> Shape:
     config: the whole file or an excerpt; `text_config` is followed. What can't be read is said in
     `unknown`, never guessed: other model types than KNOWN, sparse indexes, missing keys.
     """
-    text = config.get("text_config", config)
     try:
+        if not isinstance(config, Mapping):
+            raise _Unknown(f"the config is {type(config).__name__}, not a dict")
+        text = config.get("text_config", config)
         if not isinstance(text, Mapping):
             raise _Unknown(f"text_config is {type(text).__name__}, not a dict")
         attention, state, draft = _layers(text)
@@ -115,15 +135,16 @@ def _layers(text: Mapping[str, Any]) -> tuple[tuple[Attention, ...], State | Non
     if kind is None:
         raise _Unknown("the config has no model_type")
     if kind not in KNOWN:
-        raise _Unknown(f"model_type {kind!r} is not one that is known here")
+        raise _Unknown(f"model_type {_short(kind)} is not one that is known here")
     if text.get("index_topk"):
         raise _Unknown("sparse attention keeps an index beside the cache, not computed here")
-    draft = _number(text, "num_nextn_predict_layers", 0) or _number(
-        text, "mtp_num_hidden_layers", 0
+    draft = max(
+        _number(text, key, 0, least=0, most=_MOST_LAYERS)
+        for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers")
     )
     if kind in _MLA:
         latent = _number(text, "kv_lora_rank") + _number(text, "qk_rope_head_dim")
-        return (Attention(_number(text, "num_hidden_layers"), 1, (latent,)),), None, draft
+        return (Attention(_layer_count(text), 1, (latent,)),), None, draft
     if kind == "nemotron_h":
         return *_nemotron(text), draft
     if kind in _GATED_DELTA:
@@ -161,9 +182,9 @@ def _windows(text: Mapping[str, Any], full: Attention) -> tuple[Attention, ...]:
 
 def _gemma4(text: Mapping[str, Any]) -> tuple[Attention, ...]:
     """Global layers have heads of their own; the last layers may share the cache of others."""
-    if _number(text, "num_kv_shared_layers", 0):
+    if _number(text, "num_kv_shared_layers", 0, least=0):
         raise _Unknown("num_kv_shared_layers is not known here")
-    layers, window = _number(text, "num_hidden_layers"), _number(text, "sliding_window")
+    layers, window = _layer_count(text), _number(text, "sliding_window")
     counts = _count(text.get("layer_types"), layers, ("full_attention", "sliding_attention"))
     heads, wide = _number(text, "num_key_value_heads"), _number(text, "global_head_dim")
     dim = _number(text, "head_dim")
@@ -177,7 +198,7 @@ def _gemma4(text: Mapping[str, Any]) -> tuple[Attention, ...]:
 
 
 def _gated_delta(text: Mapping[str, Any]) -> tuple[tuple[Attention, ...], State]:
-    layers = _number(text, "num_hidden_layers")
+    layers = _layer_count(text)
     types = text.get("layer_types")
     if types is None:
         every = _number(text, "full_attention_interval")
@@ -202,7 +223,7 @@ def _nemotron(text: Mapping[str, Any]) -> tuple[tuple[Attention, ...], State]:
     pattern = text.get("hybrid_override_pattern")
     if types is None and isinstance(pattern, str):
         types = [words.get(letter, letter) for letter in pattern]
-    counts = _count(types, _number(text, "num_hidden_layers"), tuple(words.values()))
+    counts = _count(types, _layer_count(text), tuple(words.values()))
     heads, size = _number(text, "mamba_num_heads"), _number(text, "ssm_state_size")
     dim = _number(text, "mamba_head_dim")
     state = State(
@@ -213,6 +234,7 @@ def _nemotron(text: Mapping[str, Any]) -> tuple[tuple[Attention, ...], State]:
         dim * size,
         # vLLM takes float32 when the config is silent (NemotronHForCausalLMConfig).
         _dtype(text.get("mamba_ssm_cache_dtype", "float32"), "mamba_ssm_cache_dtype"),
+        mamba2=True,
     )
     return (_heads(text, counts["attention"]),), state
 
@@ -220,22 +242,46 @@ def _nemotron(text: Mapping[str, Any]) -> tuple[tuple[Attention, ...], State]:
 def _heads(text: Mapping[str, Any], layers: int | None = None) -> Attention:
     """Grouped-query attention; multi-head attention when there is no num_key_value_heads."""
     if layers is None:
-        layers = _number(text, "num_hidden_layers")
+        layers = _layer_count(text)
     queries = _number(text, "num_attention_heads")
     heads = _number(text, "num_key_value_heads", queries)
-    dim = _number(text, "head_dim", 0) or _number(text, "hidden_size") // queries
+    dim = _number(text, "head_dim", 0, least=0)
+    if not dim:
+        dim = _number(text, "hidden_size") // queries
+    if not dim:
+        raise _Unknown(f"hidden_size {text['hidden_size']} is below num_attention_heads {queries}")
     return Attention(layers, heads, (dim, dim))
 
 
-def _number(text: Mapping[str, Any], key: str, default: int | None = None) -> int:
+def _layer_count(text: Mapping[str, Any]) -> int:
+    return _number(text, "num_hidden_layers", most=_MOST_LAYERS)
+
+
+def _number(
+    text: Mapping[str, Any],
+    key: str,
+    default: int | None = None,
+    *,
+    least: int = 1,
+    most: int = 10**9,
+) -> int:
+    """A whole number of the config; `default` when the key is missing or null."""
     value = text.get(key)
     if value is None and default is not None:
         return default
     if value is None:
         raise _Unknown(f"the config has no {key}")
-    if isinstance(value, bool) or not isinstance(value, int) or value < (default is None):
-        raise _Unknown(f"{key} is {value!r}, not a count")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise _Unknown(f"{key} is {_short(value)}, not a count")
     return value
+
+
+def _short(value: Any) -> str:
+    """A value for a message; Python refuses to write whole numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) > 10**18:
+        return "far too large"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _count(types: Any, layers: int, known: tuple[str, ...]) -> dict[str, int]:
@@ -243,17 +289,22 @@ def _count(types: Any, layers: int, known: tuple[str, ...]) -> dict[str, int]:
         raise _Unknown("the kinds of the layers are missing (layer_types)")
     for name in types:
         if name not in known:
-            raise _Unknown(f"a layer of kind {name!r} is not known here")
+            raise _Unknown(f"a layer of kind {_short(name)} is not known here")
     if len(types) != layers:
         raise _Unknown(f"{len(types)} kinds of layers for {layers} layers")
     return {name: types.count(name) for name in known}
 
 
 def _dtype(name: Any, key: str) -> int:
-    size = _DTYPE_BYTES.get(str(name).removeprefix("torch."))
+    size = float_bytes(name)
     if size is None:
-        raise _Unknown(f"{key} {name!r} is not known here")
+        raise _Unknown(f"{key} {_short(name)} is not known here")
     return size
+
+
+def float_bytes(name: Any) -> int | None:
+    """Bytes of a value of a plain float type; None for another name."""
+    return _DTYPE_BYTES.get(name.removeprefix("torch.")) if isinstance(name, str) else None
 
 
 def _model_bytes(text: Mapping[str, Any], config: Mapping[str, Any]) -> int:
@@ -266,15 +317,31 @@ def _model_bytes(text: Mapping[str, Any], config: Mapping[str, Any]) -> int:
 
 
 def _checkpoint_dtype(quantization: Any) -> str | None:
-    """What `auto` means for a modelopt checkpoint (`utils/torch_utils.py`)."""
+    """What `auto` means for a quantized checkpoint; None: the type of the model.
+
+    ModelOpt: `utils/torch_utils.py` (get_kv_cache_quant_algo_string), with the keys of
+    hf_quant_config.json too (`transformers_utils/model_arch_config_convertor.py`); llm-compressor:
+    `model_executor/layers/attention/attention.py`. What vLLM does not know there it takes as auto.
+    """
     if not isinstance(quantization, Mapping):
         return None
-    if not str(quantization.get("quant_method", "")).startswith("modelopt"):
+    method, producer = quantization.get("quant_method"), quantization.get("producer")
+    if isinstance(producer, Mapping) and producer.get("name") == "modelopt":
+        method = "modelopt"
+    method = method if isinstance(method, str) else ""
+    if method.lower().replace("_", "-") == "compressed-tensors":
+        return "fp8" if quantization.get("kv_cache_scheme") else None
+    if not method.startswith("modelopt"):
         return None
-    scheme = quantization.get("kv_cache_scheme") or quantization.get("kv_cache_quant_algo")
+    inner = quantization.get("quantization")
+    parts = (inner, quantization) if isinstance(inner, Mapping) else (quantization,)
+    keys = ("kv_cache_scheme", "kv_cache_quant_algo")
+    scheme = next((part[key] for key in keys for part in parts if part.get(key)), None)
     if isinstance(scheme, Mapping):
-        scheme = {"8": "fp8", "4": "nvfp4"}.get(str(scheme.get("num_bits")))
-    return scheme.lower() if isinstance(scheme, str) else None
+        bits = scheme.get("num_bits") if scheme.get("type") == "float" else None
+        fp8 = bits == 8 and scheme.get("dynamic") is False
+        return "fp8" if fp8 else "nvfp4" if bits == 4 else None
+    return {"fp8": "fp8", "nvfp4": "nvfp4"}.get(scheme.lower()) if isinstance(scheme, str) else None
 
 
 def value_bytes(shape: Shape, kv_cache_dtype: str | None) -> Fraction | None:
@@ -291,7 +358,8 @@ def value_bytes(shape: Shape, kv_cache_dtype: str | None) -> Fraction | None:
         return Fraction(1)
     if dtype == "nvfp4":
         return Fraction(9, 16)
-    return Fraction(_DTYPE_BYTES[dtype]) if dtype in _DTYPE_BYTES else None
+    size = float_bytes(dtype)
+    return None if size is None else Fraction(size)
 
 
 def token_bytes(layers: Attention, size: Fraction, tensor_parallel_size: int) -> int:

@@ -16,6 +16,7 @@ from sparkwright.kvcache import (
     BLOCK_TOKENS,
     Attention,
     Shape,
+    State,
     state_bytes,
     token_bytes,
     value_bytes,
@@ -40,13 +41,36 @@ class Use:
     batches: int = BATCHES
     """Batches in flight; 1 without async scheduling."""
 
+    def wrong(self, shape: Shape) -> str:
+        """Why nothing can be counted with these numbers and this model; empty when it can."""
+        for name in ("max_model_len", "tensor_parallel_size", "max_num_batched_tokens",
+                     "state_copies", "speculative_tokens", "block_tokens", "batches"):  # fmt: skip
+            value = getattr(self, name)
+            if value is None and name == "max_num_batched_tokens":
+                continue
+            least = 0 if name == "speculative_tokens" else 1
+            name = "block-size" if name == "block_tokens" else name
+            if isinstance(value, bool) or not isinstance(value, int):
+                return f"{name} is {type(value).__name__}, not a whole number"
+            if not least <= value <= _MOST:
+                return f"{name} is {'below ' + str(least) if value < least else 'far too large'}"
+        tp = self.tensor_parallel_size
+        if shape.state and (shape.state.heads % tp or shape.state.channels % tp):
+            return f"the states of the model can't be split over {tp} Sparks"
+        return ""
+
+
+_MOST = 10**12
+
 
 def state_copies(version: tuple[int, ...], prefix_caching: bool | None) -> int:
     """Copies of a state that vLLM reserves for one sequence, for models that have states.
 
+    With prefix caching this is mode "align"; `keeps_every_state` tells of the other one.
+
     version: of vLLM. prefix_caching: as the profile sets it, None for vLLM's default. One without
     prefix caching, which 0.27.1 leaves off for these models (`engine/arg_utils.py`); with it two
-    (MambaSpec, mode "align"), and later one more for checkpoints while a prompt is read: Mamba 2
+    (MambaSpec), and later one more for checkpoints while a prompt is read: Mamba 2
     in 0.32.0, gated delta net too in 0.33.0. Between 0.27.1 and 0.32.0 the most is taken.
     """
     if prefix_caching is None:
@@ -54,6 +78,18 @@ def state_copies(version: tuple[int, ...], prefix_caching: bool | None) -> int:
     if not prefix_caching:
         return 1
     return 3 if version >= (0, 28) else 2
+
+
+def keeps_every_state(
+    state: State, version: tuple[int, ...], prefix_caching: bool | None, mode: str | None
+) -> bool:
+    """Whether vLLM may keep a state for every block of a sequence, which is not computed here.
+
+    mode: `--mamba-cache-mode`. 0.27.1 does so ("all") for Mamba 2 with prefix caching unless the
+    mode is "align" (`model_executor/models/config.py`, MambaModelConfig); 0.32.0 no longer can.
+    """
+    caching = version >= (0, 28) if prefix_caching is None else prefix_caching
+    return state.mamba2 and caching and version < (0, 32) and mode != "align"
 
 
 @dataclass(frozen=True)
@@ -87,7 +123,10 @@ class _Kind:
 
 
 def capacity(shape: Shape, use: Use, pool_bytes: int) -> Capacity | None:
-    """What a cache of `pool_bytes` on each rank holds; None when shape or type are unknown."""
+    """What a cache of `pool_bytes` on each rank holds.
+
+    None when the shape or the type of the cache is unknown, or `use.wrong` says something.
+    """
     kinds = _kinds(shape, use)
     if kinds is None:
         return None
@@ -95,7 +134,7 @@ def capacity(shape: Shape, use: Use, pool_bytes: int) -> Capacity | None:
     group = min(counts)
     if max(counts) < 1.5 * group:
         group = max(counts)
-    blocks = pool_bytes // (group * max(kind.page for kind in kinds))
+    blocks = min(max(0, pool_bytes), _MOST * _MOST) // (group * max(kind.page for kind in kinds))
     in_flight = use.batches * (use.max_num_batched_tokens or BATCHED_TOKENS)
 
     def needs(tokens: int) -> int:
@@ -109,17 +148,9 @@ def capacity(shape: Shape, use: Use, pool_bytes: int) -> Capacity | None:
     return Capacity(int(sequences * use.max_model_len), sequences, low)
 
 
-def sequence_state_bytes(shape: Shape, use: Use) -> int | None:
-    """Bytes of the states of one sequence on one rank, padding included; None when unknown."""
-    kinds = _kinds(shape, use)
-    if kinds is None:
-        return None
-    return sum(kind.layers * kind.page * kind.copies for kind in kinds)
-
-
 def _kinds(shape: Shape, use: Use) -> list[_Kind] | None:
     size = value_bytes(shape, use.kv_cache_dtype)
-    if shape.unknown or size is None:
+    if shape.unknown or size is None or use.wrong(shape):
         return None
     tp = use.tensor_parallel_size
     attention = [

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import signal
 import sys
 import tomllib
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from sparkwright.lockfile import Recipe, body_of, changes, pins_of, recipe_of
+from sparkwright.lockfile import (
+    PLATFORM,
+    PYTHON,
+    Recipe,
+    body_of,
+    changes,
+    pins_of,
+    recipe_of,
+    recorded,
+    requirement_of,
+    text_of,
+    write,
+)
 from sparkwright.uv import LockError, Uv, say
 from sparkwright.wheels import unpacked_bytes, wheels_in
 
@@ -56,23 +70,44 @@ class _Wish:
 def main(arguments: list[str]) -> int:
     """Run ``sparkwright lock`` with these arguments and return its exit status.
 
-    1: nothing was written, the message says why; 2: the command line is wrong.
+    1: nothing was written, the message says why; 2: the command line is wrong; 130, 143: stopped.
     """
+    before = signal.signal(signal.SIGTERM, _terminated)
     try:
         _lock(_read(arguments))
+        if sys.stdout:  # none when it is closed
+            sys.stdout.flush()
     except LockError as error:
         print(f"sparkwright lock: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _Terminated) as stop:
         print("sparkwright lock: stopped", file=sys.stderr)
-        return 130
+        return 143 if isinstance(stop, _Terminated) else 130
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk behind `> FILE`, a folder that can't be looked into
+        place = f": {error.filename}" if error.filename else ""
+        print(f"sparkwright lock: can't go on: {error.strerror or error}{place}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # else what is still to be printed fails at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
+
+
+class _Terminated(BaseException):
+    """SIGTERM: ends as Ctrl-C does, uv and the temporary file with it."""
+
+
+def _terminated(_number: int, _frame: object) -> None:
+    raise _Terminated
 
 
 def _read(arguments: list[str]) -> _Wish:
     parser = argparse.ArgumentParser(
         prog="sparkwright lock",
-        description=__doc__,
+        description="Resolve an engine release for the Sparks, write it down with hashes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -100,6 +135,9 @@ def _read(arguments: list[str]) -> _Wish:
     given = parser.parse_args(arguments)
     if not given.requirements and not given.output:
         parser.error("name a requirement (vllm==0.33.0), or a lock to make again (-o FILE)")
+    for text in (given.output or "", *(given.override or ()), *(given.find_links or ())):
+        if not text.isprintable():  # it goes into one line of the header, and onto the screen
+            raise LockError(f"{text!a} is no name of a file here: write one in plain letters")
     return _Wish(
         tuple(_requirement(text) for text in given.requirements),
         given.output,
@@ -113,17 +151,14 @@ def _read(arguments: list[str]) -> _Wish:
 
 def _requirement(text: str) -> str:
     try:
-        wanted = Requirement(text)
-    except InvalidRequirement:
-        raise LockError(f"{text!r} is no requirement: write NAME==VERSION, vllm==0.33.0") from None
-    if wanted.url:
-        raise LockError(f"{wanted.name}: an address can't be locked here: write NAME==VERSION")
-    return str(wanted)
+        return requirement_of(text)
+    except ValueError as error:
+        raise LockError(str(error)) from None
 
 
 def _platform(text: str) -> str:
     full = _PLATFORMS.get(text, text)
-    if full is None or re.fullmatch(r"(aarch64|x86_64)-manylinux_2_\d\d", full):
+    if full is None or PLATFORM.fullmatch(full):
         return full or "universal"
     why = "; that one means glibc 2.28, too old for vLLM's wheels" if "linux-gnu" in text else ""
     raise LockError(
@@ -132,7 +167,7 @@ def _platform(text: str) -> str:
 
 
 def _python(text: str) -> str:
-    if not re.fullmatch(r"3\.\d{1,2}", text):
+    if not PYTHON.fullmatch(text):
         raise LockError(f"--python {text}: write a version such as 3.12, the one of DGX OS")
     return text
 
@@ -147,10 +182,9 @@ def _day(text: str) -> str:
 
 
 def _lock(wish: _Wish) -> None:
-    output = ROOT / (wish.output or "releases/default")
-    if output.is_dir() or not output.parent.is_dir():
-        found = "is a folder" if output.is_dir() else f"there is no folder {output.parent}"
-        raise LockError(f"-o {wish.output}: {found}, name a file in releases/")
+    folder = (ROOT / (wish.output or "releases/default")).parent
+    if not folder.is_dir():
+        raise LockError(f"-o {wish.output}: there is no folder {folder}, name a file in releases/")
     uv = Uv(ROOT)
     file, recipe = _recipe(wish, uv)
     folders = tuple(_folder(text) for text in recipe.find_links)
@@ -160,6 +194,7 @@ def _lock(wish: _Wish) -> None:
     where = f"{recipe.platform or 'every platform'}, Python {recipe.python}"
     say(f"resolving {' '.join(recipe.requirements)} for {where} (normal: 5 to 20 s)")
     body = uv.resolve(recipe, folders)
+    _is_whole(recipe, body)
     old_name, old = _previous(file, recipe)
     same = old_name == file.name and recipe_of(old) == recipe and body_of(old) == body
     if not same:
@@ -171,6 +206,17 @@ def _lock(wish: _Wish) -> None:
         print(f'to use it: release = dict(lock="{_shown(file)}"{python}) in group_data/all.py')
 
 
+def _is_whole(recipe: Recipe, body: str) -> None:
+    """A lock without what was asked for would install, and lack it (an override can do that)."""
+    pins = pins_of(body)
+    wanted = (Requirement(text).name for text in recipe.requirements)
+    if missing := [name for name in wanted if name not in pins]:
+        raise LockError(
+            f"uv's answer lacks {', '.join(missing)}, nothing was written: look for an override "
+            "that takes it away"
+        )
+
+
 def _recipe(wish: _Wish, uv: Uv) -> tuple[Path, Recipe]:
     """The file to write, and how: as asked for, else as its header says, else as for a Spark."""
     new = Recipe(wish.requirements, wish.python or "3.12", _SPARK)
@@ -178,25 +224,24 @@ def _recipe(wish: _Wish, uv: Uv) -> tuple[Path, Recipe]:
         new = replace(new, platform=None if wish.platform == "universal" else wish.platform)
     uploaded = None
     file = ROOT / (wish.output or _default_name(new))
-    recorded = recipe_of(_text(file))
-    if wish.requirements and not (recorded and _version(new)):
+    before = _recorded(file)
+    if wish.requirements and not (before and _version(new)):
         say(f"looking for {wish.requirements[0]} (normal: 1 to 12 s)")
         folders = tuple(_folder(text) for text in wish.find_links or ())
         version, uploaded = uv.look(replace(new, exclude_newer=_limit(wish)), folders)
         new = _pinned(new, version)
         file = ROOT / (wish.output or _default_name(new))
-        recorded = recipe_of(_text(file))
-    if recorded:
+        before = _recorded(file)
+    if before:
         say(f"{_shown(file)} exists: its own options are used where none is given")
-        kept = replace(recorded, requirements=new.requirements or recorded.requirements)
+        kept = replace(before, requirements=new.requirements or before.requirements)
         new = replace(
             kept,
             python=wish.python or kept.python,
             platform=new.platform if wish.platform else kept.platform,
         )
     elif not wish.requirements:
-        found = "does not say how it was made" if file.is_file() else "does not exist"
-        raise LockError(f"{_shown(file)} {found}: name what to lock, vllm==0.33.0")
+        raise LockError(f"{_shown(file)} does not exist: name what to lock, vllm==0.33.0")
     elif wish.exclude_newer is None and uploaded:
         new = replace(new, exclude_newer=_old_enough(new, uploaded))
     if wish.exclude_newer is not None:
@@ -247,8 +292,14 @@ def _default_name(recipe: Recipe) -> str:
     return f"releases/{_name(recipe)}-{_version(recipe)}-{place}.txt"
 
 
-def _text(file: Path) -> str:
-    return file.read_text(errors="replace") if file.is_file() else ""
+def _recorded(file: Path) -> Recipe | None:
+    """How the lock that is there was made. Anything else in its place is never replaced."""
+    try:
+        return recorded(file)
+    except ValueError as error:
+        raise LockError(f"{_shown(file)} {error}") from None
+    except OSError as error:
+        raise LockError(f"{_shown(file)}: {error.strerror}") from None
 
 
 def _name(recipe: Recipe) -> str:
@@ -270,10 +321,10 @@ def _folder(text: str) -> str:
 def _previous(file: Path, recipe: Recipe) -> tuple[str, str]:
     """Name and text of the lock to compare with: of that name, else the newest of its kind."""
     if file.is_file():
-        return file.name, _text(file)
+        return file.name, text_of(file)
     best: tuple[Version, str, str] | None = None
     for other in sorted({*file.parent.glob("*.txt"), *(ROOT / "releases").glob("*.txt")}):
-        text = _text(other)
+        text = text_of(other)
         made = recipe_of(text)
         if made and (_name(made), made.platform) == (_name(recipe), recipe.platform):
             try:
@@ -285,15 +336,10 @@ def _previous(file: Path, recipe: Recipe) -> tuple[str, str]:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write beside and rename: there is the old lock or the new one, never a part."""
-    beside = file.with_name(f".{file.name}.new")
     try:
-        beside.write_text(text)
-        beside.replace(file)
+        write(file, text)
     except OSError as error:
         raise LockError(f"can't write {_shown(file)}: {error.strerror}") from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _report(
@@ -320,7 +366,7 @@ def _sizes(uv: Uv, recipe: Recipe, body: str, folders: tuple[str, ...]) -> None:
     if recipe.platform is None:
         print("download and unpacked size: unknown for a lock for every platform")
         return
-    say("asking how large the wheels are (normal: 10 to 30 s)")
+    say("asking how large the wheels are (normal: 10 to 45 s)")
     try:
         pylock = uv.sizes(recipe, body, folders)
         wheels = wheels_in(pylock, recipe.python, recipe.platform)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sparkwright.errors import Problem
+from sparkwright.errors import Problem, shown
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _badly_named(member: Member, sizes: Mapping[str, int]) -> Iterable[Problem]:
                 "the same pair = '...' into the data of both",
             )
     elif not isinstance(member.pair, str) or not _is_name(member.pair):
-        yield Problem(where, "pair", repr(member.pair), "write a name, the same for both Sparks")
+        yield Problem(where, "pair", shown(member.pair), "write a name, the same for both Sparks")
 
 
 def _mistake(name: str, members: list[Member], shared: list[str]) -> str | None:

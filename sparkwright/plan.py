@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +15,12 @@ from pydantic import ValidationError
 
 from sparkwright import budget, checks, engine, memory, paths
 from sparkwright.contradictions import contradictions
-from sparkwright.errors import PlanError, Problem, nearest, problems_of
+from sparkwright.errors import PlanError, Problem, nearest, problems_of, shown
 from sparkwright.memory import Estimate
 from sparkwright.pairs import Member, Pair, find_pairs
+from sparkwright.releases import EngineRelease, Release, version_in
 from sparkwright.rollout import Rollout
-from sparkwright.settings import EngineRelease, ModelProfile, Platform, Setting
+from sparkwright.settings import ModelProfile, Platform, Setting
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,45 +38,6 @@ class RawHost:
     data: Mapping[str, Any]
     own: Mapping[str, Any] = field(default_factory=dict)
     """What the inventory itself says of this host; part of `data` too."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """An engine release, identified by what it is made of."""
-
-    settings: EngineRelease
-    lock_text: str = field(repr=False)
-    """Content of the lock; of a floating or nightly release, its requirement file."""
-
-    @cached_property
-    def id(self) -> str:
-        """Names the folder on the host: another lock or another Python is another release."""
-        made_of = f"{self.settings.python} {self.settings.cuda}\n{self.lock_text}"
-        digest = hashlib.sha256(made_of.encode()).hexdigest()
-        kind = "vllm-nightly" if self.settings.nightly else "vllm-floating"
-        name = kind if self.settings.lock is None else Path(self.settings.lock).stem
-        return f"{name}-{digest[:10]}"
-
-    @property
-    def path(self) -> str:
-        return f"{paths.RELEASES}/{self.id}"
-
-    @cached_property
-    def engine_version(self) -> str | None:
-        """The vLLM in it, without a local part such as `+cpu`; None when only the host can say."""
-        return version_in(self.lock_text)
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether another host, or a later day, gets the same: hashes decide every file of it."""
-        return self.settings.lock is not None
-
-
-def version_in(lock_text: str) -> str | None:
-    """The version of vLLM that a lock names, without a local part."""
-    pin = r"^vllm(?:-cpu)?(?:\[[^\]]*\])?==(\d[\w.]*)(?=[\s;,+\\]|$)"
-    found = re.search(pin, lock_text, re.M)
-    return found[1] if found else None
 
 
 @dataclass(frozen=True)
@@ -176,6 +138,8 @@ def make_plan(
     members = (Member(raw.name, raw.data.get("pair"), chosen[raw.name]) for raw in hosts)
     pairs, incomplete = find_pairs(members, sizes)
     planner.problems += incomplete
+    together = {(pair, profile) for (_, profile), pair in pairs.items()}
+    planner.warnings += [checks.not_deployed(pair, profile) for pair, profile in together]
     plans = {raw.name: planner.host(raw, chosen[raw.name], pairs) for raw in hosts}
     planned = {name: plan for name, plan in plans.items() if plan}
     planner.problems += checks.unequal_pairs(planned)
@@ -199,7 +163,7 @@ class _Planner:
         self.texts: dict[Path, str] = {}
         self.releases: dict[EngineRelease, Release] = {}
         self.estimates: dict[tuple[str, str, float], Estimate] = {}
-        self.checked: set[tuple[str, str]] = set()
+        self.checked: set[tuple[str, str, str]] = set()
         self.configs: dict[str, Mapping[str, Any] | None] = {}
         self.start_cap_s: int | None = None
         for group, data in group_data.items():
@@ -211,10 +175,15 @@ class _Planner:
     @cached_property
     def locks(self) -> Mapping[str, str | None]:
         """For each lock file of the project the version of vLLM in it."""
-        files = sorted((self.root / "releases").glob("vllm*.txt"))
-        return {f"releases/{file.name}": version_in(self._text(file)) for file in files}
+        found = {}
+        for file in sorted((self.root / "releases").glob("vllm*.txt")):
+            with contextlib.suppress(OSError, ValueError):  # only a host that names it is told
+                found[f"releases/{file.name}"] = version_in(self._text(file))
+        return found
 
     def _text(self, file: Path) -> str:
+        if not file.is_file() and file.exists():
+            raise IsADirectoryError(None, "it is no file")  # a device or a pipe has no end
         if file not in self.texts:
             self.texts[file] = file.read_text()
         return self.texts[file]
@@ -231,7 +200,7 @@ class _Planner:
             try:
                 self.profiles[group] = ModelProfile.model_validate(dict(written))
             except ValidationError as error:
-                self.problems += problems_of(error, where, ModelProfile)
+                self.problems += map(engine.placed, problems_of(error, where, ModelProfile))
 
     def rollout(self, hosts: Iterable[RawHost]) -> Rollout:
         """The one rollout policy that all hosts share."""
@@ -259,6 +228,8 @@ class _Planner:
         release = self._release(raw) if chosen else None
         usable = {group: self.profiles[group] for group in chosen if group in self.profiles}
         self.problems += checks.port_clashes(raw, usable)
+        if release and platform:
+            self.problems += checks.wrong_lock(raw.name, release, platform)
         if platform is None or (chosen and release is None):
             return None
         instances: list[Instance] = []
@@ -285,22 +256,22 @@ class _Planner:
     def _check(
         self, group: str, profile: ModelProfile, release: Release, platform: Platform
     ) -> str | None:
-        """What concerns a profile and a release, whatever the host: once for each two.
+        """What concerns a profile, a release and a GPU, whatever the host: once for each three.
 
         Returns what `--quantization` has to say.
         """
-        where, config, version = (
-            f"group_data/{group}.py",
-            self._config(group, profile),
-            release.engine_version,
-        )
+        where, version = f"group_data/{group}.py", release.engine_version
+        config = self._config(group, profile)
         quantized = engine.quantization(profile, config, version, platform.compute_capability)
-        if (group, release.id) in self.checked:
+        key = (group, release.id, platform.compute_capability)
+        if key in self.checked:
             return quantized.option
-        self.checked.add((group, release.id))
+        self.checked.add(key)
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
-        self.problems += checks.unmet_engine(where, profile, release, self.locks)
+        self.problems += checks.unmet_engine(
+            where, profile, release, self.locks, platform.architecture
+        )
         problems, warnings = engine.check(where, profile, quantized, version)
         self.problems += problems
         self.warnings += warnings
@@ -326,8 +297,9 @@ class _Planner:
             written = {}
         where = f"host {raw.name}"
         if not isinstance(written, Mapping):
-            found = "" if written is None else repr(written)
-            fix = f"write {key} = dict(...), for all hosts in group_data/all.py"
+            found = "" if written is None else shown(written)
+            example = "lock='releases/...'" if key == "release" else "..."
+            fix = f"write {key} = dict({example}), for all hosts in group_data/all.py"
             self.problems.append(Problem(where, key, found, fix))
             return None
         try:
@@ -343,13 +315,16 @@ class _Planner:
         try:
             if settings not in self.releases:
                 lock = settings.lock
-                text = self._text(self.root / lock) if lock else settings.unlocked_text
+                text = self._text(self.root / lock) if lock is not None else settings.unlocked_text
                 self.releases[settings] = Release(settings, text)
             return self.releases[settings]
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             have = [f"releases/{f.name}" for f in (self.root / "releases").glob("vllm*.txt")]
-            fix = f"no such file; {nearest(str(settings.lock), have)}"
+            missing = isinstance(error, FileNotFoundError)
+            reason = getattr(error, "strerror", None) or "it is no text"
+            fix = "no such file" if missing else f"can't be read: {reason}"
+            fix = f"{fix}; {nearest(str(settings.lock), have)}"
             self.problems.append(
-                Problem(f"host {raw.name}", "release.lock", repr(settings.lock), fix)
+                Problem(f"host {raw.name}", "release.lock", shown(settings.lock), fix)
             )
             return None

@@ -212,7 +212,8 @@ def _memory(plan: HostPlan, probe: dict[str, Any], engines: list[str]) -> Iterab
         total >= plan.platform.memory_gib * GIB,
         _gib(total),
         f"{plan.platform.memory_gib:g} GiB",
-        "less than this machine should have: firmware or hardware, see `dmesg`",
+        "less than the plan counts on: firmware or hardware, see `dmesg`; or write what it has, "
+        "platform = dict(memory_gib=...), and plan again",
     )
     if engines or not plan.instances:
         # What an engine of ours holds comes back when activation stops it, which then waits until
@@ -244,7 +245,7 @@ def _disk(plan: HostPlan, seen: dict[str, Any]) -> Finding:
     for path, instance in {i.model_path: i for i in plan.instances}.items():
         if instance.profile.is_path or seen["models"][path] == "ok":
             continue
-        size = instance.profile.expects.weights_gib
+        size = instance.profile.expects.disk_gib or instance.profile.expects.weights_gib
         if size is None:
             unknown.append(instance.name)
         # What an interrupted download left is there already.

@@ -15,7 +15,8 @@ from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from sparkwright.plan import ROOT
-from sparkwright.settings import EngineRelease, Expects, ModelProfile, Platform, Setting
+from sparkwright.releases import EngineRelease
+from sparkwright.settings import Expects, ModelProfile, Platform, Setting
 
 MODELS: dict[str, type[Setting]] = {
     "profile": ModelProfile,

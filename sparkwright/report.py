@@ -6,17 +6,28 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from sparkwright.errors import together
+from sparkwright.errors import Problem, together
 from sparkwright.memory import Estimate
 from sparkwright.plan import HostPlan, Instance, Plan
 
 _BAR = 24
-_HEAD = ("HOST", "RANK", "PROFILE", "RELEASE", "PORT", "MEMORY", "KV TOKENS", "FULL LENGTH")
+_HEAD = (
+    "HOST",
+    "RANK",
+    "PROFILE",
+    "RELEASE",
+    "PORT",
+    "MEMORY",
+    "KV TOKENS",
+    "SEQUENCES",
+    "WARNINGS",
+)
 
 
 def table(plan: Plan) -> str:
     """One line an instance, then warnings, then problems."""
-    rows = [_HEAD, *(row for host in plan.hosts.values() for row in _rows(host))]
+    count = len(plan.hosts)
+    rows = [_HEAD, *(row for host in plan.hosts.values() for row in _rows(host, plan.warnings))]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -33,7 +44,7 @@ def table(plan: Plan) -> str:
             lines += ["", f"{len(told)} {title}{'s' if len(told) > 1 else ''}:"]
             lines += [f"  {entry}" for entry in told]
     if not plan.problems:
-        lines += ["", f"No problem found in {len(plan.hosts)} hosts."]
+        lines += ["", f"No problem found in {count} host{'s' if count != 1 else ''}."]
     return "\n".join(lines)
 
 
@@ -57,9 +68,10 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _rows(host: HostPlan) -> Iterable[tuple[str, ...]]:
+def _rows(host: HostPlan, warnings: Iterable[Problem]) -> Iterable[tuple[str, ...]]:
     if not host.instances:
-        yield (host.name, "-", "serves nothing", "-", "-", "-", "-", "-")
+        yield (host.name, "-", "serves nothing", "-", "-", "-", "-", "-", "-")
+    places = [warning.where for warning in warnings]
     for instance, found in zip(host.instances, host.estimates, strict=True):
         tokens, sequences = found.kv_tokens, found.sequences
         length = instance.profile.max_model_len
@@ -70,9 +82,28 @@ def _rows(host: HostPlan) -> Iterable[tuple[str, ...]]:
             _release(instance),
             str(instance.profile.port),
             _memory(found, host.platform.memory_gib),
-            "unknown" if tokens is None else f"{tokens:,}",
+            "unknown" if tokens is None else _about(tokens),
             "unknown" if sequences is None or length is None else f"{sequences:.1f} x {length:,}",
+            str(sum(places.count(place) for place in _places(host, instance)) or "-"),
         )
+
+
+def _places(host: HostPlan, instance: Instance) -> tuple[str, ...]:
+    """Where a warning is that concerns an instance."""
+    release = f"release {instance.release.id}"
+    return f"host {host.name}", f"group_data/{instance.name}.py", release
+
+
+def _about(tokens: int) -> str:
+    """Three digits: what is computed is not more exact than that."""
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if tokens >= size:
+            return (
+                f"{tokens / size:.3g}{letter}"
+                if tokens < 100 * size
+                else f"{tokens // size}{letter}"
+            )
+    return str(tokens)
 
 
 def _memory(found: Estimate, total_gib: float) -> str:
@@ -100,7 +131,7 @@ def _instance(instance: Instance, found: Estimate) -> dict[str, Any]:
         "profile": instance.name,
         "model": instance.profile.model,
         "revision": instance.profile.revision,
-        "rank": instance.rank,
+        "rank": instance.rank if instance.pair else None,
         "pair": instance.pair.name if instance.pair else None,
         "release": instance.release.id,
         "reproducible": instance.release.reproducible,

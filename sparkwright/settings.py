@@ -6,13 +6,14 @@ reported at once and pyinfra can print them as JSON; these models read them.
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
+from collections.abc import Container, Iterable
 from ipaddress import ip_address
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, get_args
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
     BaseModel,
@@ -21,7 +22,6 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from sparkwright import units
@@ -30,7 +30,7 @@ ARCHITECTURES = ("aarch64", "x86_64")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Accounts' own folders, which the unit can't see (ProtectHome, PrivateTmp).
-_HIDDEN_FOLDERS = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")
+HIDDEN_FOLDERS = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")
 # Set by sparkwright for every instance: paths of its own, and what keeps a start from the network.
 _OWN_VARIABLES = (
     *("PATH", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "HF_HOME"),
@@ -41,10 +41,10 @@ _SECRET_VARIABLES = ("VLLM_API_KEY", "HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_
 # Options with which what is deployed could not be reached, proven or supervised.
 _OWN_OPTIONS = (
     *("config", "uds", "ssl-keyfile", "ssl-certfile", "root-path", "headless"),
-    *("nnodes", "node-rank", "master-addr", "master-port", "download-dir"),
+    *("nnodes", "node-rank", "master-addr", "master-port", "download-dir", "grpc"),
+    "api-server-count",
 )
 _SECRET_ENDINGS = ("-token", "-secret", "-password")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Options of vLLM that a profile's field of another name sets.
@@ -56,11 +56,13 @@ def _is_plain(value: Any) -> bool:
         return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
     if isinstance(value, list | tuple):
         return all(_is_plain(entry) for entry in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
     return value is None or isinstance(value, str | int | float | bool)
 
 
-Tokens = Annotated[int, BeforeValidator(units.tokens)]
-Bytes = Annotated[int, BeforeValidator(units.size)]
+Tokens = Annotated[int, BeforeValidator(units.tokens), Field(le=10**9)]
+Bytes = Annotated[int, BeforeValidator(units.size), Field(le=10**15)]
 Seconds = Annotated[int, BeforeValidator(units.seconds)]
 Fraction = Annotated[float, BeforeValidator(units.fraction)]
 
@@ -78,6 +80,10 @@ class Setting(BaseModel):
         kinds = {field.annotation, *get_args(field.annotation)}
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
             raise ValueError("write a number")
+        if isinstance(value, bytes):
+            raise ValueError("write a text, without the b")
+        if isinstance(value, set | frozenset):
+            raise ValueError("write a list: a set has no order, so each run would differ")
         return value
 
 
@@ -87,7 +93,48 @@ class Expects(Setting):
     tokens_per_s: float | None = Field(None, gt=0, description="decode rate of one stream")
     cold_start_s: int | None = Field(None, gt=0, description="first start, kernels compiled")
     warm_start_s: int | None = Field(None, gt=0, description="start with caches in place")
-    weights_gib: float | None = Field(None, gt=0, description="size of the weights on disk")
+    weights_gib: float | None = Field(
+        None, gt=0, le=10000, description="size of the weights once loaded, on all Sparks together"
+    )
+    disk_gib: float | None = Field(
+        None, gt=0, le=10000, description="size of the whole download; default: weights_gib"
+    )
+
+
+def _raise_all(complaints: Iterable[str | None]) -> None:
+    """All mistakes of a field at once, a line each (errors.problems_of takes them apart)."""
+    found = [complaint for complaint in complaints if complaint]
+    if found:
+        raise ValueError("\n".join(found))
+
+
+def _option_complaint(name: str, fields: Container[str]) -> str | None:
+    """What is wrong with the name of an extra option of `vllm serve`."""
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        plain = re.sub(r"[^a-z0-9]+", "-", name.split("=")[0].lower()).strip("-")
+        right = plain if len(plain) > 1 else "tensor-parallel-size"
+        return f"{name!r}: write the long name without dashes in front, such as {right!r}"
+    if name == "api-key":
+        return "a key on the command line shows in `ps`: use the field api_key"
+    if name.endswith(_SECRET_ENDINGS):
+        return f"{name!r} would show a secret: HF_TOKEN where you deploy, api_key"
+    if name in _OWN_OPTIONS:
+        return f"{name!r} would take the server out of sparkwright's hands"
+    field = RENAMED.get(name, name.replace("-", "_"))
+    return f"{name!r} is the field {field}: set that one" if field in fields else None
+
+
+def _variable_complaint(name: str, text: str) -> str | None:
+    """What is wrong with an environment variable for the engine."""
+    if not _ENV_NAME.fullmatch(name):
+        return f"{name!r} is no name of an environment variable"
+    if not text.isprintable():
+        return f"{name} holds a line break or another control character"
+    if name in _SECRET_VARIABLES:
+        return f"{name} is a secret: use api_key, or HF_TOKEN where you deploy"
+    if name in _OWN_VARIABLES:
+        return f"{name} is set by sparkwright, for paths of its own: remove it"
+    return None
 
 
 class ModelProfile(Setting):
@@ -162,7 +209,7 @@ class ModelProfile(Setting):
         "KV cache follows from. Needed where that file is not on the machine you deploy from",
     )
     runtime_gib: float | None = Field(
-        None, gt=0, description="GPU memory beside weights and KV cache (docs/memory.md)"
+        None, gt=0, le=1000, description="GPU memory beside weights and KV cache (docs/memory.md)"
     )
     accept_freeze_risk: str | None = Field(
         None,
@@ -180,7 +227,13 @@ class ModelProfile(Setting):
         60, ge=1, le=3600, description="time that running requests get to finish; 0 hangs vLLM"
     )
     expects: Expects = Field(
-        Expects(tokens_per_s=None, cold_start_s=None, warm_start_s=None, weights_gib=None),
+        Expects(
+            tokens_per_s=None,
+            cold_start_s=None,
+            warm_start_s=None,
+            weights_gib=None,
+            disk_gib=None,
+        ),
         description="what was measured, to compare with",
     )
 
@@ -193,9 +246,9 @@ class ModelProfile(Setting):
             path = value.isprintable()
         if not path and not _HUB_ID.fullmatch(value):
             raise ValueError("write a Hugging Face id (org/name) or an absolute path on the host")
-        if value.startswith(_HIDDEN_FOLDERS):
+        if f"{value.rstrip('/')}/".startswith(HIDDEN_FOLDERS):
             raise ValueError(
-                f"the engine's account can't see {', '.join(_HIDDEN_FOLDERS)}: put the model into "
+                f"the engine's account can't see {', '.join(HIDDEN_FOLDERS)}: put the model into "
                 "/srv/models or another folder that others may read"
             )
         return value.rstrip("/")
@@ -206,7 +259,8 @@ class ModelProfile(Setting):
         try:
             ip_address(value if "%" not in value else "")
         except ValueError:
-            if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value):
+            name = re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", value)
+            if not name or not re.search("[A-Za-z]", value):
                 raise ValueError(
                     "write an address: 127.0.0.1 (this host only), 0.0.0.0 (all), or one of its own"
                 ) from None
@@ -215,15 +269,7 @@ class ModelProfile(Setting):
     @field_validator("env")
     @classmethod
     def _env_is_sane(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if not _ENV_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of an environment variable")
-            if not text.isprintable():
-                raise ValueError(f"{name} holds a line break or another control character")
-            if name in _SECRET_VARIABLES:
-                raise ValueError(f"{name} is a secret: use api_key, or HF_TOKEN where you deploy")
-            if name in _OWN_VARIABLES:
-                raise ValueError(f"{name} is set by sparkwright, for paths of its own: remove it")
+        _raise_all(_variable_complaint(name, text) for name, text in value.items())
         return value
 
     @field_validator("extra_args", "speculative_config", "config")
@@ -244,20 +290,7 @@ class ModelProfile(Setting):
     @field_validator("extra_args")
     @classmethod
     def _extra_args_are_long_names(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-                raise ValueError(f"{name!r}: write the long name without dashes in front, max-...")
-            if name == "api-key":
-                raise ValueError("a key on the command line shows in `ps`: use the field api_key")
-            if name.endswith(_SECRET_ENDINGS):
-                raise ValueError(
-                    f"{name!r} would show a secret: HF_TOKEN where you deploy, api_key"
-                )
-            if name in _OWN_OPTIONS:
-                raise ValueError(f"{name!r} would take the server out of sparkwright's hands")
-            field = RENAMED.get(name, name.replace("-", "_"))
-            if field in cls.model_fields:
-                raise ValueError(f"{name!r} is the field {field}: set that one")
+        _raise_all(_option_complaint(name, cls.model_fields) for name in value)
         return value
 
     @field_validator("api_key")
@@ -281,7 +314,7 @@ class ModelProfile(Setting):
     @field_validator("accept_freeze_risk")
     @classmethod
     def _risk_has_a_reason(cls, value: str | None) -> str | None:
-        if value is not None and len(value.split()) < 2:
+        if value is not None and len(re.findall(r"\w{2,}", value)) < 2:
             raise ValueError("say in a few words why, for whoever reads it next")
         return value
 
@@ -324,120 +357,21 @@ class ModelProfile(Setting):
         return self.served_names or (default,)
 
 
-class EngineRelease(Setting):
-    """The engine and everything it needs. Exactly one kind: `lock`, `floating` or `nightly`."""
-
-    lock: str | None = Field(
-        None, description="requirement file with hashes, relative to the project: the default kind"
-    )
-    floating: str | None = Field(
-        None, description="requirement that the host resolves when it builds the release: `vllm`"
-    )
-    nightly: bool = Field(False, description="newest build of the index `extra_index_url`")
-    extra_index_url: str | None = Field(
-        None, description="https address of a further index, for `floating` and `nightly`"
-    )
-    refresh: str = Field(
-        "", description="free text; another one builds a floating or nightly release anew"
-    )
-    python: Annotated[str, Field(pattern=r"^3\.\d+$")] = "3.12"
-    cuda: str | None = Field(
-        "13", description="major CUDA version that torch must be built for; None: a CPU build"
-    )
-    find_links: tuple[str, ...] = Field((), description="folders on the host that hold wheels")
-    packages: tuple[str, ...] = Field((), description="further Debian packages that it needs")
-    disk_gib: float = Field(
-        16, gt=0, description="free disk for download and venv (field notes: 4 + 12 GiB)"
-    )
-
-    @field_validator("packages")
-    @classmethod
-    def _packages_are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            if not _PACKAGE.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of a Debian package")
-        return value
-
-    @field_validator("floating")
-    @classmethod
-    def _floating_is_vllm(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            wanted = Requirement(value)
-        except InvalidRequirement:
-            wanted = None
-        if wanted is None or wanted.name.lower() != "vllm" or wanted.url or wanted.marker:
-            raise ValueError("write a requirement of vllm: 'vllm', 'vllm>=0.33' or 'vllm==0.33.0'")
-        wanted.name = "vllm"
-        return str(wanted)
-
-    @field_validator("extra_index_url")
-    @classmethod
-    def _index_is_https(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if not re.fullmatch(r"https://[^\s@/?#]+(/[^\s@?#]*)?", value):
-            raise ValueError(
-                "write https://HOST/PATH; a name and password for it go into root's .netrc on the "
-                "host, never into a file here"
-            )
-        return value
-
-    @field_validator("refresh")
-    @classmethod
-    def _refresh_is_one_line(cls, value: str) -> str:
-        if not value.isprintable():
-            raise ValueError("write one line of text, a date for example")
-        return value
-
-    @model_validator(mode="after")
-    def _is_of_one_kind(self) -> Self:
-        kinds = [self.lock is not None, self.floating is not None, self.nightly]
-        if sum(kinds) != 1:
-            found = "found none" if not any(kinds) else "found more than one"
-            raise ValueError(
-                f"{found} of lock, floating and nightly; write one: "
-                "lock='releases/....txt' (with hashes), floating='vllm' or nightly=True"
-            )
-        if self.nightly and not self.extra_index_url:
-            raise ValueError(
-                "nightly needs extra_index_url='https://...', the address of the nightly index "
-                "(vLLM's installation page names it)"
-            )
-        if self.lock is not None and (self.extra_index_url or self.refresh):
-            field = "extra_index_url" if self.extra_index_url else "refresh"
-            raise ValueError(
-                f"{field} is for floating and nightly, and lock decides every file by its hash: "
-                "remove it, or make another lock (sparkwright lock)"
-            )
-        return self
-
-    @property
-    def unlocked_text(self) -> str:
-        """Requirement file of a floating or nightly release: all that it is made of."""
-        # The specifier admits development builds of vLLM itself; `--pre` would take those of its
-        # 200 dependencies too.
-        wanted = self.floating or "vllm>=0.dev0"
-        index = [f"--extra-index-url {self.extra_index_url}"] if self.extra_index_url else []
-        made_of = [f"# refresh: {self.refresh}", *(f"# wheels: {f}" for f in self.find_links)]
-        head = "# Not locked: the host resolved it when the release was built."
-        return "\n".join([head, *made_of, *index, wanted, ""])
-
-
 class Platform(Setting):
     """What a host must be. The default is a DGX Spark (sources: docs/preflight.md)."""
 
-    architecture: str = "aarch64"
+    architecture: str = Field("aarch64", description="or `x86_64`")
     dgx_os: bool = Field(True, description="/etc/dgx-release must name a DGX Spark")
-    gpu: str = "NVIDIA GB10"
-    compute_capability: str = "12.1"
-    driver_branch: int = 580
-    cuda_major: int = 13
-    memory_gib: float = Field(
-        119.6, gt=0, description="least total memory; Sparks show 119.7 to 121.7 GiB"
+    gpu: str = Field("NVIDIA GB10", description="as nvidia-smi names it")
+    compute_capability: str = Field(
+        "12.1", pattern=r"^\d+\.\d+$", description="of the GPU; a GB10 is sm_121"
     )
-    os_reserve_gib: float = Field(8, ge=0, description="memory left for the OS")
+    driver_branch: int = Field(580, description="the branch that NVIDIA supports on a Spark")
+    cuda_major: int = Field(13, description="of driver and toolkit")
+    memory_gib: float = Field(
+        119.6, gt=0, le=10**5, description="least total memory; Sparks show 119.7 to 121.7 GiB"
+    )
+    os_reserve_gib: float = Field(8, ge=0, le=10**5, description="memory left for the OS")
 
     @field_validator("architecture")
     @classmethod

@@ -32,9 +32,11 @@ def seconds(value: Any) -> Any:
 
 def fraction(value: Any) -> Any:
     """A share: 0.85, "0.85" or "85%"."""
-    found = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, int | float) and 1 < value <= 100:
+        raise ValueError(f"write a share of the memory: {value / 100:g} or '{value:g}%'")
     if not isinstance(value, str):
         return value
+    found = _AMOUNT.fullmatch(value.strip())
     if not found or found[2] not in ("", "%"):
         raise ValueError("write a share of the memory: 0.85 or '85%'")
     return float(found[1]) / (100 if found[2] else 1)

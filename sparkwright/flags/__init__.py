@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sparkwright.errors import shown
 from sparkwright.flags.environment import replacement
 from sparkwright.flags.values import DROPPED, Option, close, one_of, problem
 
@@ -50,17 +51,13 @@ class Complaint:
 class Quantization:
     """Names that `--quantization` takes in one version.
 
-    checkpoint: methods of pre-quantized checkpoints (vLLM finds them by itself); online: methods
-    that quantize a BF16 checkpoint while loading, with the kinds of layers that they quantize
-    (`linear`, `moe`; the others stay as they are); only_family: those that run on one family of
-    GPUs only, by its capability times ten (100: B200 and its like; a GB10 is 120); deprecated: need
-    `allow-deprecated-quantization`. A method can be both.
+    online: methods that quantize a BF16 checkpoint while loading, with the kinds of layers that
+    they quantize (`linear`, `moe`; the others stay as they are); only_family: those that run on
+    one family of GPUs only, by its capability times ten (100: B200 and its like; a GB10 is 120).
     """
 
-    checkpoint: tuple[str, ...]
     online: Mapping[str, tuple[str, ...]]
     only_family: Mapping[str, int]
-    deprecated: tuple[str, ...]
 
     def online_for(self, word: str, capability: str = "12.1") -> str | None:
         """The online method that a word of guides (`nvfp4`, `fp8`, `mxfp8`) or a method's own name
@@ -104,6 +101,12 @@ class Catalog:
                 written[name] = value
         return written
 
+    def values_of(self, name: str) -> tuple[str, ...]:
+        """What an option's value can be, as texts; empty when anything goes."""
+        option = self.options.get(name)
+        choices = option.choices or () if option else ()
+        return tuple(value for value in choices if isinstance(value, str) and value != "None")
+
     def check(self, options: Mapping[str, Any]) -> list[Complaint]:
         """Everything that this version would refuse or ignore in a `--config` file.
 
@@ -121,7 +124,9 @@ class Catalog:
             if option:
                 seen.setdefault(option.dest, name)
             if fix:
-                complaints.append(Complaint(name.split("=")[0], _shown(name, value), fix))
+                plain = option or isinstance(value, int | float)  # a text for who knows what
+                shown_value = _shown(name, value) if plain else ""
+                complaints.append(Complaint(name.split("=")[0], shown_value, fix))
         return complaints
 
     def check_environment(self, env: Mapping[str, str]) -> list[Complaint]:
@@ -139,7 +144,7 @@ class Catalog:
                         .replace("or '", "or 'VLLM_")
                     )
                     fix = f"vLLM {self.version} reads no such variable; {hint or 'leave it out'}"
-                complaints.append(Complaint(name, _shown(name, value), fix))
+                complaints.append(Complaint(name, "", fix))
         return complaints
 
     def _fix(self, option: Option, name: str, value: Any, options: Mapping[str, Any]) -> str | None:
@@ -154,7 +159,7 @@ class Catalog:
         wanted = str(value)
         if name == "attention-backend":
             wanted, known = wanted.upper(), (*known, "AUTO")
-        if wanted in known or (name == "reasoning-parser" and wanted.lower() == "none"):
+        if wanted in known:
             return None
         if name == "quantization":
             # Not nvfp4_per_token for nvfp4: a GB10 can't run it.
@@ -219,10 +224,8 @@ def _read(version: str) -> Catalog | None:
     names = {name: tuple(data[name]) for name in _REGISTRIES if name in data}
     names["quantization"] = tuple(data["quantization methods"])
     quantization = Quantization(
-        checkpoint=tuple(data["quantization checkpoint"]),
         online={name: tuple(method["layers"]) for name, method in online.items()},
         only_family={n: m["only_family"] for n, m in online.items() if "only_family" in m},
-        deprecated=tuple(data["quantization deprecated"]),
     )
     return Catalog(version, options, names, quantization, frozenset(data["environment"]))
 
@@ -237,10 +240,7 @@ def _switches_off(option: Option, name: str) -> bool:
 
 
 def _shown(name: str, value: Any) -> str:
-    if "=" in name or _SECRET.search(name):
-        return ""
-    text = re.sub(r"://[^/@\s]*@", "://***@", repr(value))
-    return text if len(text) <= 80 else text[:77] + "..."
+    return "" if "=" in name or _SECRET.search(name) else shown(value)
 
 
 def _order(version: str) -> tuple[int, ...]:

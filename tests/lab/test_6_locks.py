@@ -18,7 +18,7 @@ import pytest
 
 from lab.engine import standin_wheel
 from sparkwright.lockfile import pins_of
-from sparkwright.settings import EngineRelease
+from sparkwright.releases import EngineRelease
 from tests.lab.helpers import BIN, ROOT, Run, Spark, inventory, pyinfra
 
 SPARK = ["--python-platform", "aarch64-manylinux_2_39", "--python-version", "3.12"]

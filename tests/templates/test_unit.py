@@ -25,7 +25,7 @@ def drop_ins(*groups: str, **profile: Any) -> list[str]:
             "profile": {
                 "model": "/m/x",
                 "port": 8000 + number,
-                "gpu_memory_utilization": 0.3,
+                "gpu_memory_utilization": 0.2,
                 **profile,
             }
         }

@@ -20,3 +20,11 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
     from tests.unit.fake_systemd import Spark
 
     return Spark(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project with a uv that answers from files."""
+    from tests.unit import fake_uv
+
+    return fake_uv.make(tmp_path, monkeypatch)

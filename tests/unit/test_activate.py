@@ -98,8 +98,8 @@ def test_a_changed_value_restarts_its_instance_alone(spark: Spark, capsys: Said)
 
 
 def test_memory_that_one_gives_up_is_there_for_the_other(spark: Spark) -> None:
-    spark.serve(a={"gpu_memory_utilization": 0.2}, b={"gpu_memory_utilization": 0.65})
-    spark.stage(a={"gpu_memory_utilization": 0.65}, b={"gpu_memory_utilization": 0.2})
+    spark.serve(a={"gpu_memory_utilization": 0.2}, b={"gpu_memory_utilization": 0.6})
+    spark.stage(a={"gpu_memory_utilization": 0.6}, b={"gpu_memory_utilization": 0.2})
     transaction.run(["a", "b"])
     asked = [a for a in spark.systemd.changes() if a != "daemon-reload"]
     assert asked == [f"stop {A}", f"stop {B}", f"start {A}", f"start {B}"]

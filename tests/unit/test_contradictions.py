@@ -73,7 +73,7 @@ WRONG: list[tuple[list[str], str]] = [
         "switches tool choice on by itself",
     ),
     (
-        said(tool_call_parser="hermes", extra_args={"no-enable-auto-tool-choice": True}),
+        said(tool_call_parser="hermes", extra_args={"enable-auto-tool-choice": False}),
         "extra_args.enable-auto-tool-choice = False: tool_call_parser switches it on: take one of "
         "the two out",
     ),

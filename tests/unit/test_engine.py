@@ -143,7 +143,7 @@ def test_quantization_as_the_release_wants_it(
 def test_nvfp4_without_a_sign_of_it_is_taken_at_its_word_with_a_warning() -> None:
     found = quantized(quantization="nvfp4")
     assert (found.option, found.problem) == (None, "")
-    assert "is it BF16, write online_quantization" in found.warning
+    assert "is it BF16, online_quantization=" in found.warning
 
 
 @pytest.mark.parametrize(

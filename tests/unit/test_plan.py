@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkwright.errors import PlanError
-from sparkwright.plan import HostPlan, RawHost, Release, build_plan
-from sparkwright.settings import EngineRelease
+from sparkwright.plan import HostPlan, RawHost, build_plan
+from sparkwright.releases import EngineRelease, Release
 
 LOCK = "releases/vllm-0.27.1-aarch64.txt"
 RELEASE = {"release": {"lock": LOCK}}

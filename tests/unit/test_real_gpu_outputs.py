@@ -61,7 +61,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def failed(platform: dict[str, Any]) -> set[str]:
     """Requirements that are not met when an inventory says that the machine is this platform."""
-    data = {"release": {"lock": "releases/vllm-0.27.1-aarch64.txt"}, "platform": platform}
+    data = {"release": {"floating": "vllm==0.27.1"}, "platform": platform}
     profile = {"model": "/srv/models/tiny-qwen3", "gpu_memory_utilization": 0.3}
     plan = build_plan([RawHost("gpu", ("tiny",), data)], {"tiny": {"profile": profile}})["gpu"]
     healthy = json.loads((FIXTURES / "host/probe-healthy.json").read_text())

@@ -10,7 +10,8 @@ import pytest
 from sparkwright import engine
 from sparkwright.errors import PlanError
 from sparkwright.plan import RawHost, build_plan
-from sparkwright.settings import EngineRelease, Expects, ModelProfile, Platform
+from sparkwright.releases import EngineRelease
+from sparkwright.settings import Expects, ModelProfile, Platform
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOCK = {"lock": "releases/vllm-0.27.1-aarch64.txt"}
