@@ -27,7 +27,8 @@ def main(argv: list[str] | None = None) -> int:
                 stream.reconfigure(errors="backslashreplace")
         try:
             status: int = module.main(arguments)
-            sys.stdout.flush()
+            if sys.stdout:  # none with `>&-`
+                sys.stdout.flush()
         except BrokenPipeError:  # `| head`: who reads has read enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
