@@ -124,7 +124,7 @@ def test_systemd_waits_longer_than_a_graceful_stop_takes() -> None:
 
 def test_instances_of_one_host_start_one_after_the_other() -> None:
     first, second, third = drop_ins("a", "b", "c")
-    assert "After=" not in first
+    assert "After=vllm@" not in first
     assert "\nAfter=vllm@a.service\n" in second
     assert "\nAfter=vllm@b.service\n" in third
 
