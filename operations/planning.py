@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 
 from pyinfra import host, inventory, logger, state
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.inventory import Inventory
+from pyinfra.api.state import State
+from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
 from sparkwright import checks
@@ -23,12 +25,29 @@ class InventoryError(CliError, PyinfraError):
     """The inventory holds mistakes; pyinfra prints the message and stops, without a traceback."""
 
 
+def plan_before_connecting() -> None:
+    """Let a run of deploy.py show the inventory's mistakes before it waits for any host."""
+    connect_all = cli.connect_all
+
+    @wraps(connect_all)
+    def guarded(state: State) -> None:
+        if any(Path(word).name == "deploy.py" for word in sys.argv):
+            _sound_plan()
+        connect_all(state)
+
+    cli.connect_all = guarded
+
+
 def host_plan() -> HostPlan:
     """The plan of the host at hand. Raises InventoryError with every problem of the inventory."""
+    return _sound_plan().hosts[host.name]
+
+
+def _sound_plan() -> Plan:
     plan = whole_plan()
     if plan.problems:
         raise InventoryError(str(PlanError(plan.problems)))
-    return plan.hosts[host.name]
+    return plan
 
 
 def chosen_hosts() -> set[str]:
