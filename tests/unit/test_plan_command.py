@@ -177,10 +177,11 @@ def test_an_inventory_that_is_no_file(name: str, said: str) -> None:
     assert (run.returncode, run.stdout, run.stderr) == (2, "", f"sparkwright plan: {said}\n")
 
 
-def test_the_example_of_the_project_is_right() -> None:
+def test_the_example_of_the_project_is_right_and_what_the_readme_shows() -> None:
     run = plan("inventory/sparks.py")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Traceback" not in run.stderr
+    assert "\n".join(run.stdout.splitlines()[:7]) in (ROOT / "README.md").read_text()
 
 
 def test_a_hundred_hosts_cost_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
