@@ -2,18 +2,21 @@
 
 usage: activate.py check NAME...     state of instances as one line of JSON; changes nothing
        activate.py status            all that the host serves as one line of JSON; changes nothing
-       activate.py apply NAME...     switch what differs, start, follow, prove; in this order
+       activate.py apply NAME... [--without NAME...]
+                                     switch what differs, start, follow, prove; in this order.
+                                     Others (--without) are stopped first and removed at the end,
+                                     or put back with the rest when anything fails
        activate.py rollback NAME...  the same with the release and configuration before
-       activate.py remove NAME       stop and remove an instance; others are left alone
+       activate.py remove NAME...    the same as apply --without NAME...
        activate.py key NAME          make an API key in the staging folder unless there is one
 
-For units only: transact COMMAND NAME... and finish (in sparkwright-activation.service), recover (at
-boot). Safe to be killed and run again: what is in place is read from the files and from systemd.
+For units only: transact COMMAND NAME... [--without NAME...] and finish (both in
+sparkwright-activation.service), recover (at boot). Safe to be killed and run again: what is in
+place is read from the files and from systemd.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -22,10 +25,9 @@ from collections.abc import Callable
 
 import detached
 import service
-import starting
 import status
 import transaction
-from common import ETC, VAR, Refusal, lock, main, say, write
+from common import ETC, VAR, Refusal, main, write
 from instance import Instance, content
 
 
@@ -72,16 +74,6 @@ def rollback(names: list[str]) -> None:
     detached.run("rollback", names)
 
 
-def remove(name: str) -> None:
-    instance = Instance(name)
-    with lock("activation", "starting an engine"):
-        # A name that no unit can have has nothing to stop.
-        with contextlib.suppress(Refusal):
-            starting.stop(instance)
-        instance.remove()
-        say(f"      {name} is stopped and removed; its weights are kept")
-
-
 def key(name: str) -> None:
     staged, active = f"{VAR}/staged/{name}/api-key.env", f"{ETC}/{name}/api-key.env"
     if not os.path.exists(staged):
@@ -91,16 +83,23 @@ def key(name: str) -> None:
         write(staged, text, 0o600)
 
 
+def parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Names that are wanted, and those after --without; each once."""
+    at = words.index("--without") if "--without" in words else len(words)
+    names = list(dict.fromkeys(words[:at]))
+    return names, [name for name in dict.fromkeys(words[at + 1 :]) if name not in names]
+
+
 def program() -> None:
     command, *names = sys.argv[1:]
     commands: dict[str, Callable[[], object]] = {
         "check": lambda: check(names),
         "status": lambda: print(json.dumps(status.status())),
-        "apply": lambda: detached.run("apply", names),
+        "apply": lambda: detached.run("apply", *parted(names)),
         "rollback": lambda: rollback(names),
-        "remove": lambda: remove(names[0]),
+        "remove": lambda: detached.run("apply", *parted(["--without", *names])),
         "key": lambda: key(names[0]),
-        "transact": lambda: transaction.run(names[1:], names[0]),
+        "transact": lambda: transaction.run(*parted(names[1:]), command=names[0]),
         "finish": lambda: transaction.run([]),
         "recover": transaction.recover,
     }

@@ -9,25 +9,30 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
+import probe
 import service
 import transaction
-from common import Refusal, say
+from common import VAR, Refusal, say
 
 _PROGRAM = f"{os.path.dirname(os.path.abspath(__file__))}/activate.py"
 
 
-def run(command: str, names: list[str]) -> None:
+def run(command: str, names: list[str], gone: Sequence[str] = ()) -> None:
     """Have `apply` or `rollback` done for instances; exits with status 1 when it failed.
+
+    gone: instances that are not wanted any more.
 
     A transaction that runs already, another controller's or that of a run that was cut, is
     followed to its end; when it tried what is staged now, its end is this one's too.
     """
     words = ["/usr/bin/python3", _PROGRAM, "transact", command, *names]
+    words += ["--without", *gone] if gone else []
     while not service.launch(transaction.UNIT, words):
         say("      an activation is under way on this host; this run joins it")
         _relay()
-        if command == "apply" and _covers(names):
+        if command == "apply" and _covers(names, gone):
             break
     else:
         _relay()
@@ -42,15 +47,18 @@ def run(command: str, names: list[str]) -> None:
         sys.exit(1)
 
 
-def _covers(names: list[str]) -> bool:
-    """True when the transaction that ended tried what is staged now, and, if it went well, that
-    is what is in service."""
+def _covers(names: list[str], gone: Sequence[str]) -> bool:
+    """True when the transaction that ended tried what is staged now and to remove what is not
+    wanted, and, if it went well, that is what is in service."""
     ended = transaction.result()
     tried = ended.get("tried")
     staged = [transaction.instance_of("apply", name) for name in names]
-    if not isinstance(tried, dict) or any(tried.get(s.name) != s.fingerprint() for s in staged):
+    asked = [*staged, *map(transaction.nothing_of, gone)]
+    if not isinstance(tried, dict) or any(tried.get(s.name) != s.fingerprint() for s in asked):
         return False
-    return bool(ended.get("error")) or all(one.in_place() for one in staged)
+    if ended.get("error"):
+        return True
+    return all(one.in_place() for one in staged) and not {*gone} & {*probe.instances(VAR)}
 
 
 def _relay() -> None:

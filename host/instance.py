@@ -20,6 +20,7 @@ from common import ETC, OPT, VAR, Refusal, read_json, write
 STATE = f"{VAR}/state.json"
 UNITS = "/etc/systemd/system"
 ENGINE_USER = "vllm"
+LOG_LINES = 300
 RELOADED = "instance.conf"
 """Time-outs and order: systemd takes them over without a restart of the engine."""
 
@@ -64,6 +65,16 @@ class Instance:
             return os.path.basename(os.readlink(self.link))
         except OSError:
             return None
+
+    def keep_log(self, which: str, invocation: object) -> None:
+        """The last lines of a start, where no rotation of the journal takes them."""
+        if not self.name or not invocation:
+            return
+        journal = service.Journal(str(invocation))
+        journal.new()
+        os.makedirs(self.failures, mode=0o700, exist_ok=True)
+        text = "\n".join([f"# {journal.match}", *journal.lines[-LOG_LINES:]]) + "\n"
+        write(f"{self.failures}/{which}.log", text, 0o600)
 
     def drift(self) -> list[str]:
         """Files and links that somebody changed since they were put in service."""
@@ -160,6 +171,10 @@ class Instance:
 
     def install(self) -> None:
         """Put the source's files in place, each by rename."""
+        self._place()
+        self.remember(**self.seen())
+
+    def _place(self) -> None:
         os.makedirs(self.etc, mode=0o755, exist_ok=True)
         os.makedirs(self.drop_ins, exist_ok=True)
         os.makedirs(self.cache, exist_ok=True)
@@ -175,7 +190,6 @@ class Instance:
         if start is not None and start != content(f"{self.etc}/start.json"):
             _copy(f"{self.source}/start.json", f"{self.etc}/start.json")
         service.systemctl("daemon-reload")
-        self.remember(**self.seen())
 
     def seen(self) -> dict[str, object]:
         """What drift is judged by: the files as they are now."""
@@ -183,7 +197,7 @@ class Instance:
 
     def switch(self) -> None:
         """Put the source's files and release in place; the engine must be stopped."""
-        self.install()
+        self._place()
         os.makedirs(f"{OPT}/active", exist_ok=True)
         beside = f"{self.link}.new"
         with contextlib.suppress(FileNotFoundError):
@@ -192,7 +206,9 @@ class Instance:
             shutil.rmtree(self.link)
         os.symlink(f"{OPT}/releases/{self.release()}", beside)
         os.replace(beside, self.link)
+        # Last: on a full disk everything is in place all the same.
         self.remember(
+            **self.seen(),
             boot=boot(),
             switched_us=time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6,
             release=self.release(),
@@ -206,8 +222,10 @@ class Instance:
         The drop-in goes last: while that is there, the next run tries again.
         """
         service.systemctl("disable", "--quiet", self.unit, check=False)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.link)
+        # A switch that was killed may have left the one beside it.
+        for link in (self.link, f"{self.link}.new"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(link)
         shutil.rmtree(self.etc, ignore_errors=True)
         service.systemctl("reset-failed", self.unit, check=False)
         shutil.rmtree(self.drop_ins, ignore_errors=True)

@@ -2,7 +2,9 @@
 
 Before each step `transaction.json` says what is going on, so that whoever comes after a `kill -9`,
 a power cut or a reboot goes on from there. What is to be and what was lie in
-`transaction/<name>/next` and `before`; going back is the same switch from another folder.
+`transaction/<name>/next` and `before`; going back is the same switch from another folder. Of an
+instance that is not wanted any more there is no `next`: its files are withdrawn with the switch, so
+that they can come back, and what else there is of it is removed at the end.
 
 phases: stopping, switching, starting, done; after a failure undoing, restoring.
 """
@@ -15,8 +17,9 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import probe
 import service
 import starting
 from common import VAR, Refusal, lock, read_json, say, write
@@ -24,7 +27,6 @@ from instance import Instance
 
 UNIT = "sparkwright-activation.service"
 RECOVERY = "sparkwright-recover.service"
-LOG_LINES = 300
 
 
 class TerminatedError(BaseException):
@@ -37,30 +39,35 @@ def record() -> dict[str, object]:
 
 
 def result() -> dict[str, object]:
-    """How the last one ended: `{"tried": {name: fingerprint}, "error": message or null}`."""
+    """How the last one ended: `{"tried": {name: fingerprint}, "error": message or null}`.
+
+    The fingerprint of what was to be removed is that of nothing.
+    """
     return read_json(f"{VAR}/transaction-result.json")
 
 
-def run(names: list[str], command: str = "apply") -> None:
-    """Bring instances to what is staged (`rollback`: to what was before); first finish what was
-    cut off. Raises Refusal with the reason when they do not serve it."""
+def run(names: Sequence[str], gone: Sequence[str] = (), command: str = "apply") -> None:
+    """Bring instances to what is staged (`rollback`: to what was before) and remove others; first
+    finish what was cut off. Raises Refusal with the reason when that can't be."""
     signal.signal(signal.SIGTERM, _terminate)
     with lock("activation", "starting an engine"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{VAR}/transaction-result.json")
         wanted = [instance_of(command, name) for name in names]
-        tried = {one.name: one.fingerprint() for one in wanted}
+        unwanted = [nothing_of(name) for name in gone]
+        tried = {one.name: one.fingerprint() for one in [*wanted, *unwanted]}
         error: str | None = "it was cut off"
         try:
             try:
                 finish()
             except Refusal as refusal:
                 failed = read_json(f"{VAR}/state.json")
-                if not names or any(_tried(failed.get(n)) == t for n, t in tried.items()):
+                same = any(_tried(failed.get(name)) == tried[name] for name in names)
+                if same or not tried:
                     raise
                 say(f"      {refusal}")
-            if names:
-                _Transaction.prepare(wanted).forward()
+            if tried:
+                _Transaction.prepare(wanted, unwanted).forward()
             error = None
         except (Refusal, OSError, TerminatedError) as problem:
             error = str(problem)
@@ -72,6 +79,11 @@ def run(names: list[str], command: str = "apply") -> None:
 def instance_of(command: str, name: str) -> Instance:
     """The instance with the source that a command puts in service."""
     return Instance(name, f"{VAR}/previous/{name}" if command == "rollback" else None)
+
+
+def nothing_of(name: str) -> Instance:
+    """An instance that is not wanted any more: its source holds nothing."""
+    return Instance(name, os.devnull)
 
 
 def finish() -> None:
@@ -111,18 +123,19 @@ def recover() -> None:
 
 
 class _Transaction:
-    """names: all instances, in the order of their starts. changed: whose files differ; stopped:
-    those that run something else; new: nothing of them was in service before."""
+    """names: all instances, in the order of their starts, then those that are not wanted any more.
+    changed: whose files differ; stopped: those that run something else; new: nothing of them was in
+    service before; gone: not wanted any more, which makes them changed and stopped too."""
 
     def __init__(self, data: dict[str, object]) -> None:
         self.data = data
-        # Removed meanwhile: it must not come back.
-        there = [n for n in _strings(data["names"]) if os.path.isdir(f"{VAR}/transaction/{n}/next")]
-        self.names, self.phase = there, str(data["phase"])
+        self.names, self.phase = _strings(data["names"]), str(data["phase"])
+        # A transaction that an older program left does not know them.
+        self.gone = _strings(data.get("gone"))
 
     def those(self, kind: str) -> list[Instance]:
         """Instances of a kind, from what is to be."""
-        return [self.next(n) for n in self.names if n in _strings(self.data[kind])]
+        return [self.next(n) for n in self.names if n in _strings(self.data.get(kind))]
 
     def next(self, name: str) -> Instance:
         return Instance(name, f"{VAR}/transaction/{name}/next")
@@ -142,10 +155,10 @@ class _Transaction:
         os.close(folder)
 
     @classmethod
-    def prepare(cls, wanted: list[Instance]) -> _Transaction:
+    def prepare(cls, wanted: list[Instance], unwanted: Sequence[Instance] = ()) -> _Transaction:
         """Find out what differs, keep what is in service. Raises Refusal; nothing was stopped."""
         cls._discard()
-        kinds: dict[str, list[str]] = {"changed": [], "stopped": [], "new": []}
+        kinds: dict[str, list[str]] = {"changed": [], "stopped": [], "new": [], "gone": []}
         for one in wanted:
             if not one.start:
                 raise Refusal(f"nothing is staged for {one.name} in {one.source}")
@@ -170,15 +183,39 @@ class _Transaction:
                 kinds["stopped"].append(name)
             for path in new.drift():
                 say(f"      {name}: {path} was changed by hand; it is put back")
-            kept = f"{VAR}/transaction/{name}/before"
-            if not new.keep(kept):
+            if not cls._keep(new, stops):
                 kinds["new"].append(name)
-            elif stops and not Instance(name, kept).has_release():
-                say(
-                    f"      {name}: there is no way back, its release in service was deleted "
-                    f"({Instance(name, kept).release()})"
-                )
-        return cls({"names": [one.name for one in wanted], "phase": "prepared", **kinds})
+        there = probe.instances(VAR) if unwanted else []
+        for one in unwanted:
+            if one.name not in there:
+                continue
+            kinds["gone"].append(one.name)
+            kinds["changed"].append(one.name)
+            runs = False
+            # A name that no unit can have has nothing to stop.
+            with contextlib.suppress(Refusal):
+                runs = not service.show(one.unit).down
+                kinds["stopped"].append(one.name)
+            if not cls._keep(one, stops=True):
+                kinds["new"].append(one.name)
+                if runs:
+                    say(f"      {one.name}: there is no way back, its files in service are gone")
+        names = [*(one.name for one in wanted), *kinds["gone"]]
+        return cls({"names": names, "phase": "prepared", **kinds})
+
+    @staticmethod
+    def _keep(one: Instance, stops: bool) -> bool:
+        """Keep what is in service of an instance; False when nothing is."""
+        kept = f"{VAR}/transaction/{one.name}/before"
+        if not one.keep(kept):
+            return False
+        before = Instance(one.name, kept)
+        if stops and not before.has_release():
+            say(
+                f"      {one.name}: there is no way back, its release in service was deleted "
+                f"({before.release()})"
+            )
+        return True
 
     def forward(self) -> None:
         """From where it is to the end; undone when anything fails."""
@@ -192,9 +229,9 @@ class _Transaction:
                     starting.stop(one)
                 self.note("switching")
                 for one in self.those("changed"):
-                    self._put(one)
+                    one.withdraw() if one.name in self.gone else self._put(one)
             self.note("starting")
-            for name in self.names:
+            for name in self._wanted():
                 say(f"      {starting.serve(self.next(name))}")
                 self.next(name).remember(status="serving")
         except BaseException as problem:
@@ -204,10 +241,13 @@ class _Transaction:
             self.undo(problem, name)
         self.complete()
 
+    def _wanted(self) -> list[str]:
+        return [name for name in self.names if name not in self.gone]
+
     def complete(self) -> None:
-        """All serve: what was before is kept for a rollback."""
+        """All serve: what was before is kept for a rollback, what is not wanted is removed."""
         self.note("done")
-        for name in self.names:
+        for name in self._wanted():
             one, kept = self.next(name), f"{VAR}/transaction/{name}/before"
             if os.path.isdir(kept) and self.before(name).fingerprint() != one.fingerprint():
                 if self.before(name).release() != one.release():
@@ -220,6 +260,9 @@ class _Transaction:
                 # state.json was lost: what serves what was asked for is known again.
                 one.remember(**one.seen(), release=one.release())
             self._remember(name, "serving", None)
+        for one in self.those("gone"):
+            one.remove()
+            say(f"      {one.name} is stopped and removed; its weights are kept")
         self._end()
 
     def undo(self, problem: BaseException, failed: str = "") -> None:
@@ -234,7 +277,7 @@ class _Transaction:
         with _at_any_rate():
             self.note("undoing", reason=reason, detail=detail, failed=failed)
         with _at_any_rate():
-            _keep_log(failed, "new", getattr(problem, "detail", {}).get("invocation"))
+            Instance(failed).keep_log("new", getattr(problem, "detail", {}).get("invocation"))
         say(f"      {reason}")
         say("      everything is put back to what was in service before")
         for name in self.names:
@@ -267,21 +310,25 @@ class _Transaction:
     def restore(self) -> None:
         """Start what was in service before, and prove it. Raises Refusal with how it ended."""
         lines, reason = [], str(self.data.get("reason"))
-        for name in self.names:
-            outcome = "rolled back" if name in _strings(self.data["changed"]) else ""
-            if name in _strings(self.data["new"]):
-                outcome = "failed"
+        changed, new = _strings(self.data["changed"]), _strings(self.data["new"])
+        back: list[bool] = []
+        # New ones last: they failed, unless by that the host is again what it was.
+        for name in sorted(self.names, key=lambda name: name in new):
+            if name in new:
+                came = bool(back) and all(back)
                 with _at_any_rate():
                     Instance(name).forget()
-                lines.append(
-                    f"{name}: nothing of it is left in service; what was tried is in "
-                    f"{Instance(name).source}"
-                )
-            elif not self._comes_back(name, lines):
-                outcome = "failed"
-            if outcome:
+                if name not in self.gone:
+                    lines.append(
+                        f"{name}: nothing of it is left in service; what was tried is in "
+                        f"{Instance(name).source}"
+                    )
+            else:
+                came = self._comes_back(name, lines)
+            if name in changed or not came:
+                back.append(came)
                 with _at_any_rate():
-                    self._remember(name, outcome, reason)
+                    self._remember(name, "rolled back" if came else "failed", reason)
         self._end()
         raise Refusal("\n      ".join([reason, *lines]))
 
@@ -301,7 +348,7 @@ class _Transaction:
             detail = getattr(problem, "detail", {})
             starting.stop(old)
             with _at_any_rate():
-                _keep_log(name, "old", detail.get("invocation"))
+                old.keep_log("old", detail.get("invocation"))
                 old.remember(status="failed", old_invocation=detail.get("invocation"))
             lines.append(
                 f"{name}: {old.unit} is stopped, nothing serves: there is no way back: {problem}\n"
@@ -340,18 +387,6 @@ def _at_any_rate() -> Iterator[None]:
 
 def _terminate(*_: object) -> None:
     raise TerminatedError("the activation was stopped (SIGTERM)")
-
-
-def _keep_log(name: str, which: str, invocation: object) -> None:
-    """The last lines of a start, where no rotation of the journal takes them."""
-    if not name or not invocation:
-        return
-    journal = service.Journal(str(invocation))
-    journal.new()
-    folder = Instance(name).failures
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    text = "\n".join([f"# {journal.match}", *journal.lines[-LOG_LINES:]]) + "\n"
-    write(f"{folder}/{which}.log", text, 0o600)
 
 
 def _strings(value: object) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pyinfra import host
 from pyinfra import state as pyinfra_state
@@ -100,13 +100,13 @@ def activate(plan: HostPlan, wave: int) -> Iterator[FunctionCommand]:
 
     Called on every host for every wave. A host of a later wave is held back, and fails with the
     reason, when too many members of the waves before have failed. Instances that are no longer
-    wanted go first: the new ones need their memory.
+    wanted are stopped first, since the new ones need their memory, and come back when those fail.
     """
     names = [instance.name for instance in plan.instances]
-    remove = [(_PROGRAM, "remove", name) for name in _OTHERS.get(host.name, ())]
+    others = _OTHERS.get(host.name, [])
     # All in one call: what must be switched is stopped first, so that neither memory nor a port
     # is still held by an instance that gives it up in the same run.
-    yield from _in_turn(wave, [*remove, *([(_PROGRAM, "apply", *names)] if names else [])])
+    yield from _in_turn(wave, ["apply", *names, *(["--without", *others] if others else [])])
 
 
 @operation()
@@ -117,21 +117,20 @@ def go_back(names: Sequence[str], wave: int) -> Iterator[FunctionCommand]:
     + names: of instances of this host
     + wave: from 0, the canary's
     """
-    yield from _in_turn(wave, [(_PROGRAM, "rollback", *names)], Outcome.WENT_BACK)
+    yield from _in_turn(wave, ["rollback", *names], Outcome.WENT_BACK)
 
 
 def _in_turn(
-    wave: int, programs: Iterable[Sequence[str]], outcome: Outcome = Outcome.UPDATED
+    wave: int, words: Sequence[str], outcome: Outcome = Outcome.UPDATED
 ) -> Iterator[FunctionCommand]:
-    """Run programs when it is this host's turn, refuse when it is held back, else do nothing."""
+    """Run activate.py when it is this host's turn, refuse when it is held back, else nothing."""
     executing = pyinfra_state.is_executing
     reason = rollout.refusal(host.name, wave) if executing else None
     if reason:
         yield refuse(reason)
     elif rollout.is_turn(host.name, wave, executing):
-        for program in programs:
-            yield shown("python3", *program)
-        # Only reached when none failed.
+        yield shown("python3", _PROGRAM, *words)
+        # Only reached when it did not fail.
         if executing:
             rollout.succeeded(host.name, outcome)
     else:

@@ -12,6 +12,7 @@ from typing import Any
 
 import activate
 import common
+import detached
 import instance
 import probe
 import pytest
@@ -69,8 +70,8 @@ class Systemd:
             self.units[unit] = replace(
                 self.state(unit), active="inactive", sub="dead", main_pid=0, queued=False
             )
-        elif verb == "enable":
-            self.units[unit] = replace(self.state(unit), enabled=True)
+        elif verb in ("enable", "disable"):
+            self.units[unit] = replace(self.state(unit), enabled=verb == "enable")
         return ""
 
     def begin(self, unit: str, start: Start) -> None:
@@ -146,7 +147,7 @@ class Spark:
         self.root, self.systemd = root, Systemd()
         self.etc, self.opt, self.var = root / "etc", root / "opt", root / "var"
         self.units = root / "units"
-        for module in (common, instance, activate, service, status, transaction):
+        for module in (common, instance, activate, detached, service, status, transaction):
             for name, folder in {"ETC": self.etc, "OPT": self.opt, "VAR": self.var}.items():
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, str(folder))
@@ -165,6 +166,7 @@ class Spark:
         monkeypatch.setattr(service, "Journal", self.systemd.journal)
         monkeypatch.setattr(service, "memory_holders", lambda: "80.0 GiB pid 9 other")
         monkeypatch.setattr(probe, "memory", self.systemd.memory)
+        monkeypatch.setattr(probe, "instances", lambda _: self.instances())
         clock = SimpleNamespace(
             monotonic=lambda: self.systemd.now, sleep=self.systemd.advance, time=time.time
         )
@@ -198,6 +200,12 @@ class Spark:
                 there.write_text(file.content)
                 there.chmod(int(file.mode, 8))
             self.systemd.held[f"vllm@{one.name}.service"] = one.profile.gpu_memory_utilization
+
+    def instances(self) -> list[str]:
+        """Stands in for probe.instances, which looks into folders of the machine."""
+        found = [*(self.var / "staged").glob("*"), *(self.opt / "active").glob("*")]
+        drop_ins = [path.name[5:-10] for path in self.units.glob("vllm@?*.service.d")]
+        return sorted({*(path.name for path in found), *drop_ins})
 
     def build(self, release: str) -> None:
         """A release that is whole."""

@@ -265,8 +265,8 @@ def test_removal_leaves_others_and_weights_alone(spark: Spark, capsys: Said) -> 
     weights = spark.var / "models/org--name/weights"
     weights.parent.mkdir(parents=True)
     weights.touch()
-    activate.remove("a")
-    assert spark.systemd.asked[:2] == [f"stop {A}", f"disable {A}"]
+    transaction.run([], ["a"])
+    assert spark.systemd.changes()[0] == f"stop {A}" and not spark.state("a").enabled
     gone = (spark.etc, spark.var / "staged", spark.var / "cache", spark.opt / "active")
     assert [[p.name for p in sorted(folder.iterdir())] for folder in gone] == [["b"]] * 4
     assert list(json.loads((spark.var / "state.json").read_text())) == ["b"]

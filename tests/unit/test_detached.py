@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
+import activate
 import detached
 import pytest
 import service
@@ -40,7 +41,7 @@ class Relayed:
             return False
         self.launched += 1
         with contextlib.suppress(Refusal):
-            transaction.run(words[4:], words[3])
+            transaction.run(*activate.parted(words[4:]), command=words[3])
         return True
 
 
