@@ -277,6 +277,25 @@ def test_out_of_disk_while_a_release_is_built(host: Spark, tmp_path: Path) -> No
     assert run.code == 0 and host.ask("/version")["version"] == "0.0.2+standin", run.output
 
 
+def test_another_profile_that_fails(host: Spark, tmp_path: Path) -> None:
+    """It takes the place of the one in service, which comes back; later it really does."""
+    die = {**STANDIN, "max_model_len": 512, "env": {"STANDIN_DIE_AT": "load"}}
+    run = pyinfra(str(inventory(tmp_path, [host], {"other": die})))
+    try:
+        assert run.code != 0 and "other: nothing of it is left in service" in run.output
+        assert "    1 rolled back" in run.output, run.output
+        assert_rolled_back(host, "other did not start")
+        assert host.unit("other", "UnitFileState") == "disabled"
+        host.sh("sed -i /STANDIN_DIE/d /var/lib/sparkwright/staged/other/env")
+        said = apply(host, "apply other --without standin")
+        assert said.endswith("status 0") and "standin is stopped and removed" in said, said
+        assert length(host) == 512 and host.complete("tiny") == 8
+        where = "/etc /opt/sparkwright/active /var/lib/sparkwright"
+        assert host.sh(f"find {where} -name standin -o -name 'vllm@standin*'") == ""
+    finally:
+        apply(host, "remove other")
+
+
 def test_rollback_and_back_again(host: Spark) -> None:
     stage(host)
     assert apply(host).endswith("status 0") and length(host) == 512
