@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.plan.cli import PREAMBLE, TINY  # noqa: E402
-from tests.plan.test_rollout import HOSTS  # noqa: E402
+from tests.plan.fleet import HOSTS  # noqa: E402
 
 QUIET = {"PYINFRA_PROGRESS": "off", "PYINFRA_FAKE_DELAY": "0", "PYINFRA_FAKE_DELAY_JITTER": "0"}
 

@@ -80,7 +80,7 @@ def survey(plan: HostPlan) -> Iterator[FunctionCommand]:
     if good and not pyinfra_state.is_executing:
         good = not any(files.differing(*_wanted(plan)))
     _OTHERS[host.name] = others
-    rollout.note(host.name, change=bool(others) or not good)
+    rollout.note(host.name, bool(others) or not good, answered=pyinfra_state.is_executing)
     told = [str(s.get("proof") or s.get("missing") or "not there yet") for s in states.values()]
     host.noop("; ".join([*told, *(f"{name} is no longer wanted" for name in others)]) or "nothing")
     yield from ()
@@ -129,6 +129,9 @@ def _in_turn(
     if reason:
         yield refuse(reason)
     elif rollout.is_turn(host.name, wave, executing):
+        if executing:
+            rollout.begin(host.name)
+            rollout.remember(host.name, observed(stamps=[paths.STATE])["stamps"].get(paths.STATE))
         yield shown("python3", _PROGRAM, *words)
         # Only reached when it did not fail.
         if executing:

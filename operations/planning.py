@@ -16,7 +16,7 @@ from pyinfra.api.state import State
 from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
-from sparkwright import checks
+from sparkwright import checks, rollout
 from sparkwright.errors import PlanError, together
 from sparkwright.plan import HostPlan, Plan, RawHost, make_plan
 
@@ -36,6 +36,19 @@ def plan_before_connecting() -> None:
         connect_all(state)
 
     cli.connect_all = guarded
+
+
+def known_plan() -> HostPlan:
+    """The plan of the host at hand, as far as going back needs it.
+
+    Raises InventoryError for problems with which it isn't known what is to go back, or in which
+    order; others, and those of other hosts, are for the next deploy.
+    """
+    groups = {entry.name: entry.groups for entry in inventory if entry.name in chosen_hosts()}
+    problems = rollout.in_the_way(whole_plan(), groups)
+    if problems:
+        raise InventoryError(str(PlanError(problems)))
+    return whole_plan().hosts[host.name]
 
 
 def host_plan() -> HostPlan:

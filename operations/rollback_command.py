@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
 from pathlib import Path
 
 from pyinfra import host, inventory, state
 
 from operations import rollout
-from operations.planning import InventoryError, chosen_hosts, host_plan, whole_plan
+from operations.planning import InventoryError, chosen_hosts, known_plan, whole_plan
 from sparkwright.errors import nearest
 from sparkwright.plan import ROOT
 
@@ -18,7 +18,7 @@ _KEY = "rollback_profile"
 
 
 def main(arguments: list[str]) -> int:
-    """Run pyinfra with rollback.py; its exit status: 0 when all went back and serve."""
+    """Become pyinfra with rollback.py; its exit status: 0 when all went back and serve."""
     parser = argparse.ArgumentParser(
         prog="sparkwright rollback",
         description="Go back to the previous release and configuration, canary first, each host by "
@@ -44,7 +44,9 @@ def main(arguments: list[str]) -> int:
         command += ["--limit", limit]
     if options.profile:
         command += ["--data", f"{_KEY}={options.profile}"]
-    return subprocess.call(command, cwd=ROOT)
+    # In place of this process: a Ctrl-C is for it alone, which ends with a summary.
+    os.chdir(ROOT)
+    os.execv(command[0], command)
 
 
 def instances_to_go_back() -> list[str]:
@@ -52,7 +54,7 @@ def instances_to_go_back() -> list[str]:
 
     Raises InventoryError without a limit in a fleet, and for a profile that no chosen host serves.
     """
-    plan = host_plan()
+    plan = known_plan()
     if not isinstance(state.limit_hosts, list) and len(inventory) > 1:
         raise InventoryError(
             f"the inventory has {len(inventory)} hosts: name those that are to go back, "
@@ -66,5 +68,6 @@ def instances_to_go_back() -> list[str]:
         raise InventoryError(
             f"no chosen host serves {wanted!r}; {nearest(str(wanted), served)}. Nothing was done"
         )
-    rollout.note(host.name, change=bool(names))
+    # Here and not in an operation, since nothing has to be asked: known before the first wave.
+    rollout.note(host.name, change=bool(names), answered=True)
     return names

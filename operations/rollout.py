@@ -6,11 +6,14 @@ known in this process when the next begins: no host is asked for it.
 
 from __future__ import annotations
 
-import inspect
+import json
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 
+from gevent.pool import Pool
 from pyinfra import logger
 from pyinfra.api import util
 from pyinfra.api.exceptions import PyinfraError
@@ -24,7 +27,7 @@ from operations.planning import chosen_hosts, whole_plan
 from operations.status import ask
 from sparkwright import rollout
 from sparkwright.rollout import Member, Outcome, Row
-from sparkwright.status import Answer
+from sparkwright.status import Answer, last_at
 
 
 @dataclass
@@ -35,6 +38,8 @@ class _Run:
     changes: set[str] = field(default_factory=set)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    before: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """When the last transaction of each instance ended, by the host's clock, before its turn."""
     begun: bool = False
     waves: tuple[tuple[Member, ...], ...] | None = None
 
@@ -53,13 +58,18 @@ def title(what: str, wave: int) -> str:
     return what if count() < 2 else f"{what}: {rollout.wave_name(wave)}"
 
 
-def note(host: str, change: bool) -> None:
-    """Remember whether a host needs a change, before the first wave."""
+def note(host: str, change: bool, answered: bool) -> None:
+    """Remember whether a host needs a change, before the first wave.
+
+    answered: False while pyinfra only looks for changes (without `-y`): the steps that come before
+    the waves are not done yet, and a host that fails in one of them is no member.
+    """
     forget(host)
-    _RUN.answered.add(host)
     if change:
         _RUN.changes.add(host)
-    _RUN.outcomes[host] = Outcome.FAILED if change else Outcome.UNCHANGED
+    if answered:
+        _RUN.answered.add(host)
+        _RUN.outcomes[host] = Outcome.NOT_REACHED if change else Outcome.UNCHANGED
 
 
 def forget(host: str) -> None:
@@ -101,8 +111,26 @@ def _hold(host: str, reason: str) -> str:
     return f"{reason}; {host} stays as it is"
 
 
+def begin(host: str) -> None:
+    """The turn of a host begins; unless it says that it succeeded, it has failed."""
+    _RUN.outcomes[host] = Outcome.FAILED
+
+
+def remember(host: str, state: str | None) -> None:
+    """Keep when its instances last changed: what is older is not of this run.
+
+    state: content of the host's state.json.
+    """
+    try:
+        value = json.loads(state or "{}")
+    except ValueError:
+        value = {}
+    entries = value.items() if isinstance(value, dict) else ()
+    _RUN.before[host] = {name: last_at(entry) for name, entry in entries}
+
+
 def succeeded(host: str, outcome: Outcome = Outcome.UPDATED) -> None:
-    """A host did what its wave asked for. One that never gets here has failed."""
+    """A host did what its wave asked for."""
     _RUN.outcomes[host] = outcome
 
 
@@ -131,6 +159,11 @@ def guard_runs() -> None:
                 f"{option}: waves need hosts that wait for each other, nothing was done. Run again "
                 "without it; how many hosts change at once is `rollout` in group_data/all.py"
             )
+        if state.config.RETRY and whole_plan.cache_info().currsize:
+            raise CliError(
+                "--retry: a canary that fails would be restarted again and again, nothing was "
+                "done. Run again without it"
+            )
         _RUN.begun = bool(whole_plan.cache_info().currsize)
         try:
             run_ops(state, serial=serial, no_wait=no_wait)
@@ -149,6 +182,17 @@ def guard_runs() -> None:
             disconnect_all(state)
 
     cli.run_ops, cli.disconnect_all = guarded, summed_up
+    # pyinfra 3.10 has set its own by now, which ends with status 0.
+    signal.signal(signal.SIGINT, _interrupted)
+
+
+def _interrupted(*_: object) -> None:
+    echo(
+        "Stopped by you. What was begun on a host goes on there; the same command, run again, "
+        "waits for it and continues",
+        err=True,
+    )
+    sys.exit(130)
 
 
 def read_no_source() -> None:
@@ -157,8 +201,9 @@ def read_no_source() -> None:
     pyinfra 3.10 does for every frame of every operation on every host, and uses none of it: more
     than half of the time that a fleet takes before the first command.
     """
-    util.stack = partial(inspect.stack, 0)  # type: ignore[attr-defined]
-    util.getframeinfo = partial(inspect.getframeinfo, context=0)  # type: ignore[attr-defined]
+    # From what is there, so that another name in another version ends with an error.
+    util.stack = partial(util.stack, 0)  # type: ignore[attr-defined]
+    util.getframeinfo = partial(util.getframeinfo, context=0)  # type: ignore[attr-defined]
 
 
 def _sum_up(state: State) -> None:
@@ -168,7 +213,9 @@ def _sum_up(state: State) -> None:
     asked = [h for h in chosen if outcomes[h.name] not in known and h.connected]
     if asked:
         logger.info("--> Asking hosts who serves what...")
-    jobs = {host: state.pool.spawn(ask, host) for host in asked}
+    # Not pyinfra's pool, which is still full when somebody stopped the run.
+    pool = Pool(state.config.PARALLEL)
+    jobs = {host: pool.spawn(ask, host) for host in asked}
     answers = {host: job.get() for host, job in jobs.items()}
     rows = [row for host in chosen for row in _rows(host, outcomes[host.name], answers.get(host))]
     logger.info("--> Who serves what now:")
@@ -190,8 +237,11 @@ def _rows(host: Host, outcome: Outcome, answer: Answer | None) -> list[Row]:
     for instance in answer.instances:
         told, why = outcome, note
         if outcome is Outcome.FAILED:
-            told = Outcome.ROLLED_BACK if instance.rolled_back else outcome
-            why = instance.reason
+            before = _RUN.before.get(host.name)
+            # What did not change tells of an earlier run.
+            if before is not None and instance.at != before.get(instance.name):
+                told = Outcome.ROLLED_BACK if instance.rolled_back else outcome
+                why = instance.reason
             if answer.transaction:  # this run was cut off from it, or stopped
                 told, why = outcome, f"an activation is {answer.transaction}"
         serves = instance.name if instance.serves else f"{instance.name} (does not serve)"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyinfra.api import Config
 from pyinfra.api.connect import disconnect_all
-from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.state import State
@@ -86,8 +86,8 @@ def _ask_all(state: State, hosts: list[Host]) -> dict[str, Answer]:
     def one(host: Host) -> Answer:
         try:
             host.connect(show_errors=False, raise_exceptions=True)
-        except ConnectError as error:
-            return Answer(" ".join(str(error.args[0]).split()))
+        except PyinfraError as error:  # connectors other than SSH have errors of their own
+            return Answer(" ".join(str(error).split()) or type(error).__name__)
         state.activate_host(host)
         return ask(host)
 

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 # What data files may set besides pyinfra's own: connectors' settings and global arguments.
 _KEYS = ("profile", "release", "platform", "pair", "rollout")
-# Arguments of every operation with which waves have no order, or a failure no consequence.
-_DISORDER = ("_serial", "_run_once", "_ignore_errors", "_continue_on_error")
+# Arguments of every operation with which waves have no order, or a failure no consequence, or a
+# canary that fails is restarted again and again.
+DISORDER = (
+    *("_serial", "_run_once", "_ignore_errors", "_continue_on_error"),
+    *("_retries", "_retry_until"),
+)
 _PYINFRA_KEYS = ("_", "ssh_", "fake_", "docker_", "local_", "vagrant_")
 
 
@@ -77,7 +81,7 @@ def unknown_keys(where: str, data: Mapping[str, Any]) -> Iterable[Problem]:
         if key == "profile" and where.startswith("host "):
             fix = "belongs into a file: group_data/NAME.py, and the host into the group NAME"
             yield Problem(where, key, "", fix)
-        elif key in _DISORDER:
+        elif key in DISORDER:
             fix = "a fleet could no longer be changed wave by wave: take it out"
             yield Problem(where, key, "", fix)
         elif key not in _KEYS and not key.startswith(_PYINFRA_KEYS):

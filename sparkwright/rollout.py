@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from sparkwright import units
+from sparkwright import checks, units
 from sparkwright.settings import Seconds, Setting
 
 if TYPE_CHECKING:
-    from sparkwright.plan import HostPlan
+    from sparkwright.errors import Problem
+    from sparkwright.plan import HostPlan, Plan
 
 
 def _share(value: Any) -> Any:
@@ -82,6 +84,9 @@ class Outcome(Enum):
     UPDATED = "updated"
     ROLLED_BACK = "rolled back"
     FAILED = "failed"
+    """Its turn began, and did not end well."""
+    NOT_REACHED = "not reached"
+    """It needs a change, and the run ended before its turn began."""
     HELD_BACK = "held back"
     DROPPED = "dropped"
     """It failed before it was known whether it needs a change: it is no member of any wave."""
@@ -162,6 +167,31 @@ def held_back(
         return None
     more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
     return f"held back: {', '.join(failed[:3])}{more} failed"
+
+
+def in_the_way(plan: Plan, groups: Mapping[str, Collection[str]]) -> tuple[Problem, ...]:
+    """The problems of an inventory with which hosts can't even go back to what they served.
+
+    A host goes back by its own record: all that is needed of the inventory is the names of its
+    instances, and an order. plan: of the whole inventory. groups: of each chosen host.
+    """
+    return tuple(p for p in plan.problems if _is_in_the_way(p, plan, groups))
+
+
+def _is_in_the_way(problem: Problem, plan: Plan, groups: Mapping[str, Collection[str]]) -> bool:
+    for host, its_groups in groups.items():
+        planned = plan.hosts.get(host)
+        known = {instance.name for instance in planned.instances} if planned else set()
+        # A misspelt group is an instance whose name is not known.
+        grave = planned is None or problem.field in ("group", "pair", "--limit", *checks.DISORDER)
+        if grave and re.match(rf"host {re.escape(host)}(:|$)", problem.where):
+            return True
+        for group in its_groups:
+            if problem.where == f"group_data/{group}.py":
+                unread = group not in {"all", *known}
+                if unread or problem.field in checks.DISORDER:
+                    return True
+    return False
 
 
 def broken_pair(member: Member, lost: Collection[str]) -> str | None:

@@ -81,8 +81,13 @@ def _serving(name: str, entry: Mapping[str, Any]) -> Serving:
         _text(entry.get("problem")),
         _text(last.get("result")),
         reason(last.get("reason")),
-        _number(last.get("at")),
+        last_at(entry),
     )
+
+
+def last_at(entry: object) -> float | None:
+    """When the last transaction of an instance ended. entry: the instance's, also of state.json."""
+    return _number(_mapping(_mapping(entry).get("last")).get("at"))
 
 
 def reason(value: object) -> str:

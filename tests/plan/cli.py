@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
+import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,10 +56,11 @@ TINY = 'model="/srv/models/tiny-qwen3"'
 
 @dataclass(frozen=True)
 class Run:
-    """Exit status and output of a run."""
+    """Exit status, output, and peak memory in bytes of a run."""
 
     status: int
     output: str
+    peak: int
 
     def commands(self, host: str) -> list[str]:
         """What a pretended host was given to run; needs --debug."""
@@ -72,13 +76,17 @@ class Run:
 class Scenario:
     """An inventory and how it is deployed.
 
-    hosts: Python that fills groups. profile: fields of the group `tiny`, as Python.
+    hosts: Python that fills groups. profile: fields of the group `tiny`, as Python. stdin: what is
+    typed. interrupt: a text in the output at which Ctrl-C is pressed.
     """
 
     hosts: str
     profile: str = TINY
     options: tuple[str, ...] = ("-y",)
     env: tuple[tuple[str, str], ...] = ()
+    deploy: str = "deploy.py"
+    stdin: str = ""
+    interrupt: str = ""
 
 
 class Runner:
@@ -101,27 +109,39 @@ class Runner:
         inventory = folder / "sparks.py"
         here = f"_port, _folder = {self.ssh_port}, {str(self.folder)!r}\n"
         inventory.write_text(PREAMBLE + here + scenario.hosts)
-        done = subprocess.run(
-            [
-                ROOT / ".venv/bin/pyinfra",
-                *scenario.options,
-                "--group-data",
-                folder / "data",
-                inventory,
-                "deploy.py",
-            ],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                **dict(scenario.env),
-                "PYINFRA_PROGRESS": "off",
-                "PYINFRA_FAKE_DELAY": "0",
-                "PYINFRA_FAKE_DELAY_JITTER": "0",
-                "PYTHONPATH": str(ROOT),
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        return Run(done.returncode, done.stdout + done.stderr)
+        (folder / "stdin").write_text(scenario.stdin)
+        output = folder / "output"
+        with (folder / "stdin").open() as typed, output.open("w") as said:
+            process = subprocess.Popen(
+                [
+                    ROOT / ".venv/bin/pyinfra",
+                    *scenario.options,
+                    "--group-data",
+                    folder / "data",
+                    inventory,
+                    scenario.deploy,
+                ],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    **dict(scenario.env),
+                    "PYINFRA_PROGRESS": "off",
+                    "PYINFRA_FAKE_DELAY": "0",
+                    "PYINFRA_FAKE_DELAY_JITTER": "0",
+                    "PYTHONPATH": str(ROOT),
+                },
+                stdin=typed,
+                stdout=said,
+                stderr=said,
+            )
+        late = threading.Timer(300, process.kill)
+        late.start()
+        if scenario.interrupt:
+            while scenario.interrupt not in output.read_text() and late.is_alive():
+                time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+        # Of this process alone; what the session started before has nothing to do with it.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        late.cancel()
+        return Run(process.returncode, output.read_text(), usage.ru_maxrss * 1024)
