@@ -6,7 +6,7 @@ usage: activate.py check NAME...     state of instances as one line of JSON; cha
                                      switch what differs, start, follow, prove; in this order.
                                      Others (--without) are stopped first and removed at the end,
                                      or put back with the rest when anything fails
-       activate.py rollback NAME...  the same with the release and configuration before
+       activate.py rollback NAME...  the same with the release and configuration before; once
        activate.py remove NAME...    the same as apply --without NAME...
        activate.py key NAME          make an API key in the staging folder unless there is one
 
@@ -27,7 +27,7 @@ import detached
 import service
 import status
 import transaction
-from common import ETC, VAR, Refusal, main, write
+from common import ETC, VAR, Refusal, main, say, write
 from instance import Instance, content
 
 
@@ -59,7 +59,12 @@ def _check(instance: Instance) -> dict[str, object]:
 
 
 def rollback(names: list[str]) -> None:
-    """Go back to the release and configuration before, by the same transaction."""
+    """Go back to the release and configuration before, by the same transaction.
+
+    Said again, it does not go forward: what was left by a rollback is nothing to go back to.
+    """
+    quiet = not transaction.record() and not service.is_running(transaction.UNIT)
+    left = []
     for name in names:
         before = transaction.instance_of("rollback", name)
         if not before.start:
@@ -71,7 +76,12 @@ def rollback(names: list[str]) -> None:
                 f"{name}: there is no way back: release {before.release()} was deleted; nothing "
                 "was stopped. Deploy with that release, which builds it again"
             )
-    detached.run("rollback", names)
+        if quiet and not before.differs() and service.show(before.unit).active == "active":
+            say(f"      {name} already went back; a deploy brings what the inventory says")
+        else:
+            left.append(name)
+    if left:
+        detached.run("rollback", left)
 
 
 def key(name: str) -> None:

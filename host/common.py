@@ -57,8 +57,9 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def lock(name: str, what: str) -> Iterator[None]:
-    """Hold `locks/<name>`; while another process holds it, say so and wait.
+def lock(name: str, what: str, wait: bool = True) -> Iterator[None]:
+    """Hold `locks/<name>`; while another process holds it, say so and wait, or, when `wait` is not
+    set, raise BlockingIOError.
 
     A run whose controller was killed goes on here, and the next run waits for it. The kernel
     frees the lock when its holder ends, however it ends. what: what the other one is doing.
@@ -72,6 +73,8 @@ def lock(name: str, what: str) -> Iterator[None]:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if not wait:
+                    raise
                 waited = time.monotonic() - started
                 say(f"{waited:4.0f} s  waiting: an earlier run is still {what} on this host")
                 time.sleep(HEARTBEAT_S)

@@ -19,6 +19,10 @@ from common import VAR, Refusal, say
 _PROGRAM = f"{os.path.dirname(os.path.abspath(__file__))}/activate.py"
 
 
+_LAUNCHES = 3
+"""How often a run begins anew because another one staged something else meanwhile."""
+
+
 def run(command: str, names: list[str], gone: Sequence[str] = ()) -> None:
     """Have `apply` or `rollback` done for instances; exits with status 1 when it failed.
 
@@ -29,41 +33,61 @@ def run(command: str, names: list[str], gone: Sequence[str] = ()) -> None:
     """
     words = ["/usr/bin/python3", _PROGRAM, "transact", command, *names]
     words += ["--without", *gone] if gone else []
-    while not service.launch(transaction.UNIT, words):
-        say("      an activation is under way on this host; this run joins it")
-        _relay()
-        if command == "apply" and _covers(names, gone):
+    launches = 0
+    while True:
+        own = service.launch(transaction.UNIT, words)
+        if not own:
+            say("      an activation is under way on this host; this run joins it")
+        relayed = _relay()
+        ended = transaction.result()
+        if _covers(ended, command, names, gone, own):
             break
-    else:
-        _relay()
-    ended = transaction.result()
-    if "error" not in ended:
-        raise Refusal(
-            f"the activation was killed before its end; run the deploy again, which finishes it "
-            f"(sudo journalctl -u {transaction.UNIT})"
-        )
+        if own and "error" not in ended and not service.is_running(transaction.UNIT):
+            raise Refusal(
+                f"the activation was killed before its end; run the same command again, which "
+                f"finishes it (sudo journalctl -u {transaction.UNIT})"
+            )
+        launches += own
+        if launches == _LAUNCHES:
+            raise Refusal(
+                f"{launches} times another run staged something else meanwhile; when it is over, "
+                "run the same command again"
+            )
     if ended["error"]:
-        # Its reason was its last line.
+        # Its reason was its last line, if anything of it was seen.
+        if not relayed:
+            say(str(ended["error"]))
         sys.exit(1)
 
 
-def _covers(names: list[str], gone: Sequence[str]) -> bool:
-    """True when the transaction that ended tried what is staged now and to remove what is not
-    wanted, and, if it went well, that is what is in service."""
-    ended = transaction.result()
+def _covers(
+    ended: dict[str, object], command: str, names: list[str], gone: Sequence[str], own: bool
+) -> bool:
+    """True when the transaction that ended is an answer to what is asked.
+
+    It is when it tried what is staged now and to remove what is not wanted, and, if it went well,
+    that is what is in service; or when it was a rollback of the same. own: it was this run's.
+    """
     tried = ended.get("tried")
+    if "error" not in ended or not isinstance(tried, dict):
+        return False
+    if command == "rollback":
+        # Its source says nothing: a joined one has left nothing else to go back to.
+        return ended.get("command") == command and {*names} <= {*tried}
     staged = [transaction.instance_of("apply", name) for name in names]
     asked = [*staged, *map(transaction.nothing_of, gone)]
-    if not isinstance(tried, dict) or any(tried.get(s.name) != s.fingerprint() for s in asked):
+    if any(tried.get(one.name) != one.fingerprint(whole=True) for one in asked):
         return False
-    if ended.get("error"):
+    if own or ended["error"]:
         return True
     return all(one.in_place() for one in staged) and not {*gone} & {*probe.instances(VAR)}
 
 
-def _relay() -> None:
-    """Say what the unit says until it ends; it may be started again in between."""
+def _relay() -> bool:
+    """Say what the unit says until it ends; it may be started again in between. False when nothing
+    of it was seen."""
     journal: service.Journal | None = None
+    seen = False
     while True:
         runs, unit = service.is_running(transaction.UNIT), service.show(transaction.UNIT)
         if not runs:
@@ -73,6 +97,7 @@ def _relay() -> None:
             journal = service.Journal(unit.invocation)
         for line in journal.new() if journal else ():
             say(line)
+            seen = True
         if not runs:
-            return
+            return seen
         time.sleep(1)

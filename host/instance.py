@@ -21,6 +21,8 @@ STATE = f"{VAR}/state.json"
 UNITS = "/etc/systemd/system"
 ENGINE_USER = "vllm"
 LOG_LINES = 300
+KEY = "api-key.env"
+"""Nobody but root reads it, wherever it is copied to."""
 RELOADED = "instance.conf"
 """Time-outs and order: systemd takes them over without a restart of the engine."""
 
@@ -47,7 +49,7 @@ class Instance:
         self.targets = {
             "serve.yaml": f"{self.etc}/serve.yaml",
             "env": f"{self.etc}/env",
-            "api-key.env": f"{self.etc}/api-key.env",
+            KEY: f"{self.etc}/{KEY}",
             "vllm@.service": f"{UNITS}/vllm@.service",
             RELOADED: f"{self.drop_ins}/instance.conf",
         }
@@ -90,7 +92,7 @@ class Instance:
         release = self.serving() or self.remembered().get("release")
         if not release or not os.path.exists(f"{self.etc}/serve.yaml"):
             return False
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _private(folder)
         start = f"{self.etc}/start.json"
         if not os.path.exists(start):
             start = f"{VAR}/staged/{self.name}/start.json"
@@ -102,16 +104,17 @@ class Instance:
 
     def copy_to(self, folder: str) -> None:
         """Copy the source, so that a transaction isn't changed by who stages anew meanwhile."""
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _private(folder)
         for name in [*self.targets, "start.json", "release"]:
             if os.path.exists(f"{self.source}/{name}"):
                 _copy(f"{self.source}/{name}", f"{folder}/{name}")
 
-    def fingerprint(self) -> str:
-        """Of everything that an engine is started with."""
+    def fingerprint(self, whole: bool = False) -> str:
+        """Of everything that an engine is started with. whole: and of how it is followed, and of
+        its time-outs and order: a longer time-out is worth another try."""
         digest = hashlib.sha256(self.release().encode())
-        for name in self.targets:
-            if name != RELOADED:
+        for name in [*self.targets, *(["start.json"] if whole else [])]:
+            if whole or name != RELOADED:
                 text = essence(content(f"{self.source}/{name}"))
                 digest.update(f"\n{name} {-1 if text is None else len(text)}\n".encode())
                 digest.update(text or b"")
@@ -121,7 +124,8 @@ class Instance:
         """The files in service are the source's, to the letter and the mode, the link points
         right, and the cache folder is the engine's."""
         same = all(
-            _seal(f"{self.source}/{name}") == _seal(target) for name, target in self.targets.items()
+            _wanted(f"{self.source}/{name}") == _seal(target)
+            for name, target in self.targets.items()
         )
         return same and self._link_is_right() and self._cache_is_right()
 
@@ -133,12 +137,7 @@ class Instance:
 
     def must_restart(self, unit: service.Unit) -> bool:
         """True when the running (or stopped) engine was not started with what the source holds."""
-        same = all(
-            essence(content(f"{self.source}/{name}")) == essence(content(target))
-            for name, target in self.targets.items()
-            if name != RELOADED
-        )
-        if not same or not self._link_is_right():
+        if self.differs():
             return True
         # A transaction that was cut off has its own record. So state.json may be lost: it only
         # tells of somebody who started the engine while files were switched.
@@ -147,6 +146,17 @@ class Instance:
         if memory.get("boot") != boot() or not isinstance(switched, int | float):
             return False
         return bool(unit.main_pid and unit.started_us < switched)
+
+    def differs(self) -> list[str]:
+        """Files and links in service with which an engine would start otherwise than the source
+        says."""
+        edited = [
+            target
+            for name, target in self.targets.items()
+            if name != RELOADED
+            and essence(content(f"{self.source}/{name}")) != essence(content(target))
+        ]
+        return [*edited, *([] if self._link_is_right() else [self.link])]
 
     def _link_is_right(self) -> bool:
         try:
@@ -172,6 +182,7 @@ class Instance:
     def install(self) -> None:
         """Put the source's files in place, each by rename."""
         self._place()
+        service.systemctl("daemon-reload")
         self.remember(**self.seen())
 
     def _place(self) -> None:
@@ -179,17 +190,21 @@ class Instance:
         os.makedirs(self.drop_ins, exist_ok=True)
         os.makedirs(self.cache, exist_ok=True)
         if not self._cache_is_right():
-            subprocess.run(["chown", "-R", f"{ENGINE_USER}:", self.cache], check=True)
+            chown = ["chown", "-R", f"{ENGINE_USER}:", self.cache]
+            done = subprocess.run(chown, capture_output=True, text=True)
+            if done.returncode:
+                raise Refusal(
+                    f"{self.cache} can't be given to the engine's account: {done.stderr.strip()}"
+                )
         for name, target in self.targets.items():
             if not os.path.exists(f"{self.source}/{name}"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(target)
-            elif _seal(f"{self.source}/{name}") != _seal(target):
+            elif _wanted(f"{self.source}/{name}") != _seal(target):
                 _copy(f"{self.source}/{name}", target)
         start = content(f"{self.source}/start.json")
         if start is not None and start != content(f"{self.etc}/start.json"):
             _copy(f"{self.source}/start.json", f"{self.etc}/start.json")
-        service.systemctl("daemon-reload")
 
     def seen(self) -> dict[str, object]:
         """What drift is judged by: the files as they are now."""
@@ -206,6 +221,7 @@ class Instance:
             shutil.rmtree(self.link)
         os.symlink(f"{OPT}/releases/{self.release()}", beside)
         os.replace(beside, self.link)
+        service.systemctl("daemon-reload")
         # Last: on a full disk everything is in place all the same.
         self.remember(
             **self.seen(),
@@ -266,13 +282,26 @@ def content(path: str) -> bytes | None:
         return None
 
 
+def _private(folder: str) -> None:
+    """Make a folder that only root looks into, as the one above it."""
+    os.makedirs(folder, exist_ok=True)
+    os.chmod(folder, 0o700)
+    os.chmod(os.path.dirname(folder), 0o700)
+
+
+def _mode(path: str) -> int:
+    """The mode that a file is copied with."""
+    return 0o600 if os.path.basename(path) == KEY else os.stat(path).st_mode & 0o777
+
+
 def _copy(source: str, target: str) -> None:
     try:
-        write(target, content(source) or b"", os.stat(source).st_mode & 0o777)
+        write(target, content(source) or b"", _mode(source))
     except OSError:
         # On a full disk going back must work all the same: a second name takes no space.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{target}.new")
+        os.chmod(source, _mode(source))
         os.link(source, f"{target}.new")
         os.replace(f"{target}.new", target)
 
@@ -288,7 +317,13 @@ def _seal(path: str) -> tuple[bytes | None, int, int]:
         info = os.stat(path)
     except OSError:
         return None, 0, 0
-    return content(path), info.st_mode, info.st_uid
+    return content(path), info.st_mode & 0o777, info.st_uid
+
+
+def _wanted(source: str) -> tuple[bytes | None, int, int]:
+    """The seal that a copy of a file has."""
+    text, mode, owner = _seal(source)
+    return text, mode if text is None else _mode(source), owner
 
 
 def essence(text: bytes | None) -> bytes | None:

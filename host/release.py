@@ -13,6 +13,7 @@ never changed.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -213,9 +214,10 @@ def _find_ninja(path: str) -> None:
 def prune(keep: list[str]) -> None:
     """Remove releases, whole or half built, that neither `keep` nor an instance names: as what is
     staged, as what was before, or in a transaction that is under way."""
-    for folder in ("staged", "previous", "transaction/*"):
+    # The transaction first: what it keeps is moved to `previous` at its end.
+    for folder in ("transaction/*", "staged", "previous"):
         for file in glob.glob(f"{VAR}/{folder}/*/release"):
-            with open(file) as named:
+            with contextlib.suppress(FileNotFoundError), open(file) as named:
                 keep = [*keep, named.read().strip()]
     for entry in sorted(os.listdir(RELEASES)):
         name = entry.removesuffix(".txt")

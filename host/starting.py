@@ -48,6 +48,10 @@ def serve(instance: Instance) -> str:
             stop(instance)
             unit = service.show(instance.unit)
     begun = time.monotonic()
+    if unit.sub.startswith("auto-restart"):
+        # Or systemd starts it in the middle of the wait for memory.
+        stop(instance)
+        unit = service.show(instance.unit)
     if unit.down:
         _start(instance)
     _follow(instance, unit)

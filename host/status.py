@@ -30,10 +30,11 @@ def status() -> dict[str, object]:
 
 def _instance(name: str) -> dict[str, object]:
     one = Instance(name)
+    before = Instance(name, one.previous)
     unit, memory = service.show(one.unit), one.remembered()
     answer: dict[str, object] = {
         "release": one.serving(),
-        "previous_release": Instance(name, one.previous).release() or None,
+        "previous_release": _other(before),
         "since": memory.get("since"),
         "unit": unit.active,
         "restarts": unit.restarts,
@@ -56,6 +57,11 @@ def _instance(name: str) -> dict[str, object]:
     if drift and not answer["problem"]:
         answer["problem"] = f"changed by hand: {', '.join(drift)}"
     return answer
+
+
+def _other(before: Instance) -> str | None:
+    """The release to go back to; none after a rollback, when it is what serves."""
+    return before.release() if before.start and before.differs() else None
 
 
 def _transaction() -> dict[str, object] | None:

@@ -17,29 +17,37 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import probe
 import service
 import starting
-from common import VAR, Refusal, lock, read_json, say, write
+from common import VAR, Refusal, lock, read_json, say, settle, write
 from instance import Instance
+from undoing import TerminatedError, Undoing
 
 UNIT = "sparkwright-activation.service"
 RECOVERY = "sparkwright-recover.service"
-
-
-class TerminatedError(BaseException):
-    """SIGTERM; no Exception, so that nothing takes it for a failure of its own."""
+RECOVERY_WAIT_S = 60
+"""How long a boot waits for the lock; the watch holds it for a look."""
+_UNKNOWN = "unknown"
+"""Phase of a record that can't be read."""
 
 
 def record() -> dict[str, object]:
-    """What transaction.json says; empty when no transaction is under way or was cut off."""
-    return read_json(f"{VAR}/transaction.json")
+    """What transaction.json says; empty when no transaction is under way or was cut off. Of one
+    that can't be read the phase is `unknown`."""
+    path = f"{VAR}/transaction.json"
+    data = read_json(path)
+    lists = (data.get(key) for key in ("names", "changed", "stopped", "new"))
+    if isinstance(data.get("phase"), str) and all(isinstance(value, list) for value in lists):
+        return data
+    return {"phase": _UNKNOWN, "names": []} if os.path.lexists(path) else {}
 
 
 def result() -> dict[str, object]:
-    """How the last one ended: `{"tried": {name: fingerprint}, "error": message or null}`.
+    """How the last one ended: `{"command": …, "names": […], "tried": {name: fingerprint}, "error":
+    message or null}`.
 
     The fingerprint of what was to be removed is that of nothing.
     """
@@ -53,11 +61,10 @@ def run(names: Sequence[str], gone: Sequence[str] = (), command: str = "apply") 
     with lock("activation", "starting an engine"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{VAR}/transaction-result.json")
-        wanted = [instance_of(command, name) for name in names]
-        unwanted = [nothing_of(name) for name in gone]
-        tried = {one.name: one.fingerprint() for one in [*wanted, *unwanted]}
+        tried = {one.name: one.fingerprint(whole=True) for one in _asked(names, gone, command)}
         error: str | None = "it was cut off"
         try:
+            _refuse_damage()
             try:
                 finish()
             except Refusal as refusal:
@@ -66,14 +73,40 @@ def run(names: Sequence[str], gone: Sequence[str] = (), command: str = "apply") 
                 if same or not tried:
                     raise
                 say(f"      {refusal}")
+            signal.signal(signal.SIGTERM, _terminate)
             if tried:
-                _Transaction.prepare(wanted, unwanted).forward()
+                # Read anew: what was before is another one when something was finished.
+                asked = _asked(names, gone, command)
+                tried = {one.name: one.fingerprint(whole=True) for one in asked}
+                wanted, unwanted = asked[: len(names)], asked[len(names) :]
+                _Transaction.prepare(wanted, unwanted, command).forward()
             error = None
         except (Refusal, OSError, TerminatedError) as problem:
             error = str(problem)
             raise Refusal(error) from None
         finally:
-            write(f"{VAR}/transaction-result.json", json.dumps({"tried": tried, "error": error}))
+            ended = {"command": command, "names": [*names], "tried": tried, "error": error}
+            # An engine's words may be in it.
+            write(f"{VAR}/transaction-result.json", json.dumps(ended), 0o600)
+
+
+def _asked(names: Sequence[str], gone: Sequence[str], command: str) -> list[Instance]:
+    return [*(instance_of(command, name) for name in names), *map(nothing_of, gone)]
+
+
+def _refuse_damage() -> None:
+    """Raises Refusal when there is a record, but nobody can tell what it was about."""
+    if record().get("phase") != _UNKNOWN:
+        return
+    with contextlib.suppress(OSError), open(f"{VAR}/transaction.json", errors="replace") as file:
+        found = repr(file.read(60))
+        folder = f"{VAR}/transaction"
+        raise Refusal(
+            f"{VAR}/transaction.json can't be read (it begins with {found}), so nobody knows how "
+            f"far the activation came that was cut off; nothing was touched. What was in service "
+            f"before it is in {folder}/NAME/before. Move transaction.json and transaction/ "
+            "elsewhere and run the same command again: it brings what is staged"
+        )
 
 
 def instance_of(command: str, name: str) -> Instance:
@@ -88,6 +121,7 @@ def nothing_of(name: str) -> Instance:
 
 def finish() -> None:
     """Complete or undo a transaction that was cut off. Raises Refusal as it would have."""
+    _refuse_damage()
     if not record():
         return
     cut = _Transaction(record())
@@ -110,54 +144,43 @@ def recover() -> None:
 
     The starts and their proof are left to a unit of its own: a boot does not wait for them.
     """
+    _refuse_damage()
+    deadline = time.monotonic() + RECOVERY_WAIT_S
+    while record():
+        try:
+            with lock("activation", "starting an engine", wait=False):
+                _recover()
+        except BlockingIOError:
+            if service.is_running(UNIT) or time.monotonic() > deadline:
+                say("an activation runs already; it finishes what was cut off")
+                return
+            time.sleep(1)
+        else:
+            command = f"{os.path.dirname(__file__)}/activate.py"
+            service.launch(UNIT, ["/usr/bin/python3", command, "finish"])
+            return
+
+
+def _recover() -> None:
     if not record():
         return
-    with lock("activation", "starting an engine"):
-        cut = _Transaction(record())
-        again = cut.phase == "starting" and cut.data.get("again")
-        if again or cut.phase in ("stopping", "switching", "undoing"):
-            reason = f"the activation was cut off by a reboot while {cut.phase}"
-            cut.note(cut.phase, reason=cut.data.get("reason") or reason)
-            cut.put_back()
-    service.launch(UNIT, ["/usr/bin/python3", f"{os.path.dirname(__file__)}/activate.py", "finish"])
+    cut = _Transaction(record())
+    again = cut.phase == "starting" and cut.data.get("again")
+    if again or cut.phase in ("stopping", "switching", "undoing"):
+        reason = f"the activation was cut off by a reboot while {cut.phase}"
+        cut.note(cut.phase, reason=cut.data.get("reason") or reason)
+        cut.put_back()
 
 
-class _Transaction:
-    """names: all instances, in the order of their starts, then those that are not wanted any more.
-    changed: whose files differ; stopped: those that run something else; new: nothing of them was in
-    service before; gone: not wanted any more, which makes them changed and stopped too."""
-
-    def __init__(self, data: dict[str, object]) -> None:
-        self.data = data
-        self.names, self.phase = _strings(data["names"]), str(data["phase"])
-        # A transaction that an older program left does not know them.
-        self.gone = _strings(data.get("gone"))
-
-    def those(self, kind: str) -> list[Instance]:
-        """Instances of a kind, from what is to be."""
-        return [self.next(n) for n in self.names if n in _strings(self.data.get(kind))]
-
-    def next(self, name: str) -> Instance:
-        return Instance(name, f"{VAR}/transaction/{name}/next")
-
-    def before(self, name: str) -> Instance:
-        """What was in service; of what nothing was changed, what is."""
-        kept = f"{VAR}/transaction/{name}/before"
-        return Instance(name, kept) if os.path.isdir(kept) else self.next(name)
-
-    def note(self, phase: str, **more: object) -> None:
-        """Write down the step that comes now, so that it survives a power cut."""
-        self.phase = phase
-        self.data.update(phase=phase, **more)
-        write(f"{VAR}/transaction.json", json.dumps(self.data, indent=1) + "\n", 0o600)
-        folder = os.open(VAR, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+class _Transaction(Undoing):
+    """The way forward."""
 
     @classmethod
-    def prepare(cls, wanted: list[Instance], unwanted: Sequence[Instance] = ()) -> _Transaction:
+    def prepare(
+        cls, wanted: list[Instance], unwanted: Sequence[Instance] = (), command: str = "apply"
+    ) -> _Transaction:
         """Find out what differs, keep what is in service. Raises Refusal; nothing was stopped."""
-        cls._discard()
+        cls.discard()
         kinds: dict[str, list[str]] = {"changed": [], "stopped": [], "new": [], "gone": []}
         for one in wanted:
             if not one.start:
@@ -174,7 +197,7 @@ class _Transaction:
             kinds["changed"].append(name)
             if stops and not new.has_release():
                 release = new.release()
-                cls._discard()
+                cls.discard()
                 raise Refusal(
                     f"{name}: release {release} is not on this host; nothing was stopped. "
                     "The deploy builds it again"
@@ -201,7 +224,7 @@ class _Transaction:
                 if runs:
                     say(f"      {one.name}: there is no way back, its files in service are gone")
         names = [*(one.name for one in wanted), *kinds["gone"]]
-        return cls({"names": names, "phase": "prepared", **kinds})
+        return cls({"command": command, "names": names, "phase": "prepared", **kinds})
 
     @staticmethod
     def _keep(one: Instance, stops: bool) -> bool:
@@ -219,17 +242,20 @@ class _Transaction:
 
     def forward(self) -> None:
         """From where it is to the end; undone when anything fails."""
-        name = ""
+        name, switches = "", bool(self.phase == "prepared" and self.data["changed"])
+        if switches:
+            # Refused when it fails: a reboot in between would start a mixture.
+            service.systemctl("enable", "--quiet", RECOVERY)
         try:
-            if self.phase == "prepared" and self.data["changed"]:
-                service.systemctl("enable", "--quiet", RECOVERY, check=False)
+            if switches:
                 self.note("stopping")
                 # All stops before the first start: one that gives up memory or a port comes first.
                 for one in self.those("stopped"):
                     starting.stop(one)
                 self.note("switching")
                 for one in self.those("changed"):
-                    one.withdraw() if one.name in self.gone else self._put(one)
+                    one.withdraw() if one.name in self.gone else self.put(one)
+                settle()
             self.note("starting")
             for name in self._wanted():
                 say(f"      {starting.serve(self.next(name))}")
@@ -249,7 +275,9 @@ class _Transaction:
         self.note("done")
         for name in self._wanted():
             one, kept = self.next(name), f"{VAR}/transaction/{name}/before"
-            if os.path.isdir(kept) and self.before(name).fingerprint() != one.fingerprint():
+            # What a rollback left is nothing to go back to: it failed, for who asked for that.
+            keeps = os.path.isdir(kept) and self.data.get("command") != "rollback"
+            if keeps and self.before(name).fingerprint() != one.fingerprint():
                 if self.before(name).release() != one.release():
                     # Kept when old releases are removed, whatever else changes meanwhile.
                     one.remember(previous_release=self.before(name).release())
@@ -259,138 +287,15 @@ class _Transaction:
             if "files" not in one.remembered():
                 # state.json was lost: what serves what was asked for is known again.
                 one.remember(**one.seen(), release=one.release())
-            self._remember(name, "serving", None)
+            self.remember(name, "serving", None)
         for one in self.those("gone"):
             one.remove()
             say(f"      {one.name} is stopped and removed; its weights are kept")
-        self._end()
-
-    def undo(self, problem: BaseException, failed: str = "") -> None:
-        """Put everything back and start it. Raises Refusal with all that happened."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        known = isinstance(problem, Refusal | OSError | TerminatedError)
-        reason = str(problem) if known else f"{type(problem).__name__}: {problem}"
-        if failed and failed not in reason:
-            reason = f"{failed}: {reason}"
-        detail = getattr(problem, "detail", None) or self.data.get("detail")
-        detail = detail or {"exception": reason, "phase": self.phase}
-        with _at_any_rate():
-            self.note("undoing", reason=reason, detail=detail, failed=failed)
-        with _at_any_rate():
-            Instance(failed).keep_log("new", getattr(problem, "detail", {}).get("invocation"))
-        say(f"      {reason}")
-        say("      everything is put back to what was in service before")
-        for name in self.names:
-            if name == failed or name in _strings(self.data["stopped"]):
-                try:
-                    starting.stop(self.next(name))
-                except Refusal as refusal:
-                    # The files go back all the same; a start says what still is in its way.
-                    say(f"      {refusal}")
-        self.put_back()
-        self.restore()
-
-    def put_back(self) -> None:
-        """The files and links that were; of what was not there before, none."""
-        new = _strings(self.data["new"])
-        for one in self.those("changed"):
-            if one.name in new:
-                service.systemctl("stop", "--no-block", one.unit, check=False)
-                one.withdraw()
-            else:
-                with _at_any_rate():
-                    self._put(self.before(one.name))
-        with _at_any_rate():
-            self.note("restoring")
-
-    def _put(self, one: Instance) -> None:
-        """What runs on must not look as if it had been started before its files."""
-        one.switch() if one.name in _strings(self.data["stopped"]) else one.install()
-
-    def restore(self) -> None:
-        """Start what was in service before, and prove it. Raises Refusal with how it ended."""
-        lines, reason = [], str(self.data.get("reason"))
-        changed, new = _strings(self.data["changed"]), _strings(self.data["new"])
-        back: list[bool] = []
-        # New ones last: they failed, unless by that the host is again what it was.
-        for name in sorted(self.names, key=lambda name: name in new):
-            if name in new:
-                came = bool(back) and all(back)
-                with _at_any_rate():
-                    Instance(name).forget()
-                if name not in self.gone:
-                    lines.append(
-                        f"{name}: nothing of it is left in service; what was tried is in "
-                        f"{Instance(name).source}"
-                    )
-            else:
-                came = self._comes_back(name, lines)
-            if name in changed or not came:
-                back.append(came)
-                with _at_any_rate():
-                    self._remember(name, "rolled back" if came else "failed", reason)
-        self._end()
-        raise Refusal("\n      ".join([reason, *lines]))
-
-    def _comes_back(self, name: str, lines: list[str]) -> bool:
-        old, tried = self.before(name), self.next(name)
-        try:
-            if name == self.data.get("failed") and old.fingerprint() == tried.fingerprint():
-                # The same again would fail again.
-                raise Refusal("nothing else was in service before")
-            if not old.has_release():
-                raise Refusal(f"its release {old.release()} was deleted")
-            lines.append(
-                f"{name}: what was in service before ({old.release()}) serves: "
-                f"{starting.serve(old)}"
-            )
-        except (Refusal, OSError) as problem:
-            detail = getattr(problem, "detail", {})
-            starting.stop(old)
-            with _at_any_rate():
-                old.keep_log("old", detail.get("invocation"))
-                old.remember(status="failed", old_invocation=detail.get("invocation"))
-            lines.append(
-                f"{name}: {old.unit} is stopped, nothing serves: there is no way back: {problem}\n"
-                f"      logs are kept in {old.failures}"
-            )
-            return False
-        with _at_any_rate():
-            old.remember(status="serving")
-        return True
-
-    def _remember(self, name: str, outcome: str, reason: str | None) -> None:
-        last: dict[str, object] = {"result": outcome, "reason": reason, "at": time.time()}
-        if reason:
-            last["detail"] = self.data.get("detail")
-            last["tried"] = self.next(name).fingerprint()
-        Instance(name).remember(last=last)
-
-    def _end(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{VAR}/transaction.json")
-        self._discard()
-
-    @staticmethod
-    def _discard() -> None:
-        shutil.rmtree(f"{VAR}/transaction", ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _at_any_rate() -> Iterator[None]:
-    """On the way back a full disk is said, but keeps nothing from being started again."""
-    try:
-        yield
-    except OSError as problem:
-        say(f"      {problem}")
+        self.end()
 
 
 def _terminate(*_: object) -> None:
     raise TerminatedError("the activation was stopped (SIGTERM)")
-
-
-def _strings(value: object) -> list[str]:
-    return [str(entry) for entry in value] if isinstance(value, list) else []
 
 
 def _tried(entry: object) -> object:

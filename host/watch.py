@@ -248,8 +248,12 @@ def _restart(name: str, before: service.Unit, memory: Memory, now: float, line: 
         memory.restarts.append(now)
         # The limit is the one here: systemd's own would leave it stopped.
         service.systemctl("reset-failed", unit, check=False)
-        # try-restart never starts what somebody just stopped.
-        service.systemctl("try-restart", "--no-block", "--job-mode=fail", unit)
+        # try-restart never starts what somebody just stopped. One that systemd refuses counts too:
+        # the next waits for its pause.
+        try:
+            service.systemctl("try-restart", "--no-block", "--job-mode=fail", unit)
+        except Refusal as refusal:
+            say(f"{_WARNING}it could not be restarted: {refusal}")
 
 
 def watch(name: str) -> None:

@@ -22,6 +22,7 @@ _HOST_PROGRAMS = (
     "service.py",
     "instance.py",
     "starting.py",
+    "undoing.py",
     "transaction.py",
     "detached.py",
     "status.py",

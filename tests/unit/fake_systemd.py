@@ -20,6 +20,7 @@ import service
 import starting
 import status
 import transaction
+import undoing
 from common import Refusal
 from instance import Instance
 
@@ -147,7 +148,7 @@ class Spark:
         self.root, self.systemd = root, Systemd()
         self.etc, self.opt, self.var = root / "etc", root / "opt", root / "var"
         self.units = root / "units"
-        for module in (common, instance, activate, detached, service, status, transaction):
+        for module in (common, instance, activate, detached, service, status, transaction, undoing):
             for name, folder in {"ETC": self.etc, "OPT": self.opt, "VAR": self.var}.items():
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, str(folder))

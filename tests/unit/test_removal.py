@@ -13,6 +13,7 @@ import pytest
 import service
 import starting
 import transaction
+import undoing
 from common import Refusal
 from instance import Instance
 
@@ -210,6 +211,7 @@ class Killed:
         self.left, self.at = at, at
         for owner, name in (
             (service, "systemctl"), (instance, "write"), (transaction, "write"),
+            (undoing, "write"),
             (shutil, "rmtree"), (instance.os, "replace"),
         ):  # fmt: skip
             monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
@@ -303,6 +305,7 @@ def test_a_disk_that_is_full_from_some_moment_on(
         write(*what)
 
     monkeypatch.setattr(starting, "stop", stop_then_full)
+    monkeypatch.setattr(undoing, "write", full)
     monkeypatch.setattr(transaction, "write", full)
     monkeypatch.setattr(instance, "write", full)
     with contextlib.suppress(Refusal, OSError):
