@@ -169,6 +169,44 @@ def test_a_cap_on_starts() -> None:
     ]
 
 
+def test_a_host_whose_turn_never_came_was_lost() -> None:
+    told = rollout.held_back(WAVES, 1, {"a": Outcome.NOT_REACHED}, policy())
+    assert told == "held back: canary a failed"
+
+
+BROKEN = {"profile": {"model": 7}}
+
+
+@pytest.mark.parametrize(
+    ("data", "groups", "stops"),
+    [
+        ({}, {}, False),
+        ({"relase": 1}, {}, False),
+        ({"rollout": {"canary": 0}}, {}, False),
+        ({"platform": {"gpus": 1}}, {}, True),
+        ({}, {"one": GROUPS["two"]}, True),
+        ({"_serial": True}, {}, True),
+        ({}, {"one": BROKEN}, True),
+        ({}, {"two": BROKEN}, False),
+        ({}, {"one": {**GROUPS["one"], "_retries": 2}}, True),
+        ({}, {"one": {**GROUPS["one"], "portt": 2}}, False),
+        ({}, {"all": {"relase": 1}}, False),
+        ({}, {"one": {"profile": {**PROFILE, "api_key": "env:NOT_SET"}}}, False),
+    ],
+)
+def test_what_keeps_a_host_from_going_back(
+    data: dict[str, Any], groups: dict[str, Any], stops: bool
+) -> None:
+    hosts = [
+        RawHost("a", ("one",), {"release": RELEASE, **data}, data),
+        RawHost("b", ("three",), {"release": 7}),
+    ]
+    whole = make_plan(hosts, GROUPS | groups)
+    assert whole.problems or not (data or groups)
+    assert bool(rollout.in_the_way(whole, {"a": ("all", "one")})) is stops
+    assert rollout.in_the_way(whole, {"b": ("three",)}), "its group is misspelt"
+
+
 def test_the_summary() -> None:
     lines = rollout.summary(
         [

@@ -84,3 +84,9 @@ def test_an_odd_answer_is_unknown_not_an_error(odd: dict[str, Any]) -> None:
     given = status.read(odd)
     assert "unknown" in status.table(HOSTS, {"a": given})
     json.dumps(status.as_json(HOSTS, {"a": given}))
+
+
+def test_when_an_instance_last_changed() -> None:
+    assert status.last_at({"last": {"at": 7.5}}) == 7.5
+    for entry in (None, [], {}, {"last": None}, {"last": {"at": "x"}}):
+        assert status.last_at(entry) is None

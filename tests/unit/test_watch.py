@@ -213,6 +213,24 @@ def test_three_failures_restart_it(host: Host, capsys: pytest.CaptureFixture[str
     assert host.look(2) == []
 
 
+def test_a_restart_that_systemd_refuses_is_not_forgotten(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    systemctl = service.systemctl
+
+    def refuses(*words: str, check: bool = True) -> str:
+        if words[0] == "try-restart":
+            raise Refusal("systemctl try-restart: Transaction is destructive")
+        return systemctl(*words, check=check)
+
+    monkeypatch.setattr(service, "systemctl", refuses)
+    host.outcome = HANGS
+    host.look(3)
+    assert "could not be restarted: systemctl try-restart: Tr" in capsys.readouterr().out
+    kept = json.loads((host.root / "run/watch-tiny.json").read_text())
+    assert kept["failures"] == 3 and len(kept["restarts"]) == 1
+
+
 def test_the_same_is_said_once(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.outcome = Refusal("/v1/models says 401, serves [], not 'tiny'")
     assert host.look(5) == []
