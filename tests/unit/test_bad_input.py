@@ -270,21 +270,6 @@ VARIABLES = [
     ("VLLM_XYZZY", "1", "reads no such variable"),
 ]
 
-# (speculative_config, key that is named, its value, part of the fix)
-SPECULATION: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"method": "eagle3", "num_speculative_tokens": 3}, ".model", "", "needs a second model"),
-    ({"method": "eagle3", "model": "org/eagle", "num_speculative_tokens": 3}, ".model",
-     "'org/eagle'", "is not downloaded: put it on the host"),
-    ({"model": "org/draft", "num_speculative_tokens": 2}, ".model", "'org/draft'", "'/srv/models/"),
-    ({"model": "/srv/../x", "num_speculative_tokens": 2}, ".model", "'/srv/../x'", "'/srv/models/"),
-    ({"model": 7, "num_speculative_tokens": 2}, ".model", "7", "'/srv/models/"),
-    ({"method": 7, "num_speculative_tokens": 2}, ".method", "7", "the name of a method"),
-    ({"method": "ngram"}, ".num_speculative_tokens", "", "is required: tokens guessed in a step"),
-    ({"method": "mtp", "num_speculative_tokens": 0}, ".num_speculative_tokens", "0", "1 or more"),
-    ({"method": "mtp", "num_speculative_tokens": "3"}, ".num_speculative_tokens", "'3'", "1 or mo"),
-    ({"method": "mtp", "num_speculative_tokens": True}, ".num_speculative_tokens", "True", "1 or "),
-]  # fmt: skip
-
 # (data of the host, what is said about it after "host spark-1: ")
 HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"release": None}, "release: write release = dict(lock='releases/...'), for all hosts in"),
@@ -385,14 +370,6 @@ def test_extra_args(extra: dict[str, Any], option: str, fix: str) -> None:
 def test_variable_that_the_release_does_not_read(name: str, value: str, fix: str) -> None:
     said = one({**MODEL, "env": {name: value}})
     assert said.startswith(f"group_data/tiny.py: env.{name}: ")  # its value may be a secret
-    assert fix in said
-
-
-@pytest.mark.parametrize(("config", "key", "value", "fix"), SPECULATION, ids=str)
-def test_speculation(config: dict[str, Any], key: str, value: str, fix: str) -> None:
-    said = one({**MODEL, "speculative_config": config})
-    shown = f"speculative_config{key}" + (f" = {value}" if value else "")
-    assert said.startswith(f"group_data/tiny.py: {shown}: "), said
     assert fix in said
 
 
