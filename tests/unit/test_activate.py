@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import activate
@@ -154,6 +155,17 @@ def test_after_a_failure_the_next_run_tries_again(spark: Spark, capsys: Said) ->
     assert checked(capsys, "a")["a"]["missing"] == "what is staged is not what is in service"
     transaction.run(["a"])
     assert json.loads((spark.var / "state.json").read_text())["a"]["status"] == "serving"
+
+
+def test_one_between_its_own_starts_is_stopped_first(spark: Spark) -> None:
+    """Or systemd starts it while its memory is waited for."""
+    spark.serve(a={})
+    spark.systemd.units[A] = replace(spark.state("a"), **LOOP)
+    spark.systemd.asked.clear()
+    transaction.run(["a"])
+    asked = spark.systemd.changes()
+    assert asked[0] == asked[2] == f"stop {A}" and asked[-1] == f"start {A}"
+    assert spark.state("a").active == "active"
 
 
 def test_a_start_that_is_not_taken_up_has_no_journal(spark: Spark) -> None:

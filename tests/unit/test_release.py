@@ -287,6 +287,28 @@ def test_a_release_that_is_refused_gets_no_stamp(
     assert not (home / "releases/r1/.complete").exists()
 
 
+def test_prune_keeps_what_moves_meanwhile(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end a transaction moves what it kept to `previous`."""
+    kept = home / "var/transaction/a/before"
+    kept.mkdir(parents=True)
+    (kept / "release").write_text("old\n")
+    for name in ("r1", "old"):
+        (home / "releases" / name).mkdir()
+    real, looked = program.glob.glob, []
+
+    def then_moved(pattern: str) -> list[str]:
+        found = real(pattern)
+        if not looked:
+            (home / "var/previous").mkdir()
+            kept.rename(home / "var/previous/a")
+        looked.append(pattern)
+        return found
+
+    monkeypatch.setattr(program.glob, "glob", then_moved)
+    program.prune(["r1"])
+    assert (home / "releases/old").is_dir()
+
+
 def test_prune_keeps_what_it_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     releases = home / "releases"
     for name in ("r1", "old", "half"):
