@@ -171,7 +171,7 @@ def test_reboot_in_the_middle_of_the_switch(host: Spark) -> None:
     sparkwright("lab", "reboot", "--name", LAB, host.name)
     host.wait_until("test ! -e /var/lib/sparkwright/transaction.json", 120)
     assert_rolled_back(host, "cut off by a reboot while switching")
-    assert "DIE" not in host.sh("journalctl -b -q -o cat -u vllm@standin; true")
+    assert "told to die" not in host.sh("journalctl -b -q -o cat -u vllm@standin; true")
 
 
 def _begin_run(file: Path) -> subprocess.Popen[str]:
@@ -296,12 +296,21 @@ def test_another_profile_that_fails(host: Spark, tmp_path: Path) -> None:
         apply(host, "remove other")
 
 
-def test_rollback_and_back_again(host: Spark) -> None:
+def test_a_rollback_said_twice(host: Spark) -> None:
+    """It is no toggle; and what was before is for root only."""
     stage(host)
-    assert apply(host).endswith("status 0") and length(host) == 512
+    host.sh(f"echo VLLM_API_KEY=secret > {STAGED}/api-key.env")
+    assert apply(host).endswith("status 0")
+    stage(host, length=256)
+    assert apply(host).endswith("status 0")
+    kept = "/var/lib/sparkwright/previous/standin"
+    assert host.sh(f"stat -c %a {kept} {kept}/api-key.env").split() == ["700", "600"]
+    assert apply(host, "rollback standin").endswith("status 0")
+    assert "max-model-len: 512" in host.sh(f"cat {SERVED}")
+    pid = host.unit("standin", "MainPID")
     said = apply(host, "rollback standin")
-    assert said.endswith("status 0") and length(host) == 1024, said
-    assert apply(host, "rollback standin").endswith("status 0") and length(host) == 512
+    assert said.endswith("status 0") and "standin already went back" in said, said
+    assert host.unit("standin", "MainPID") == pid and "512" in host.sh(f"grep max-model {SERVED}")
 
 
 @pytest.mark.parametrize("text", ["", "{"])

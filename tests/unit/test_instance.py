@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import instance
 import pytest
 from common import Refusal
 from instance import Instance, essence
@@ -40,6 +41,21 @@ def test_comments_and_empty_lines_are_no_change(
     assert one.fingerprint() == before
     assert not one.in_place(), "but the file is another one"
     assert not one.must_restart(spark.state("a"))
+
+
+@pytest.mark.parametrize("file", ["start.json", "instance.conf"])
+def test_how_a_start_is_followed_is_in_the_whole_one(
+    one: Instance, spark: Spark, file: str
+) -> None:
+    before, whole = one.fingerprint(), one.fingerprint(whole=True)
+    append(spark.staged("a", file), "x=1\n")
+    assert one.fingerprint() == before and one.fingerprint(whole=True) != whole
+
+
+def test_a_cache_that_can_not_be_given_away(one: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instance, "ENGINE_USER", "nobody-of-that-name")
+    with pytest.raises(Refusal, match="cache/a can't be given to the engine's account: chown: inv"):
+        one.install()
 
 
 def test_what_systemd_reloads_is_in_no_fingerprint(one: Instance, spark: Spark) -> None:
