@@ -244,8 +244,14 @@ class _Transaction(Undoing):
         """From where it is to the end; undone when anything fails."""
         name, switches = "", bool(self.phase == "prepared" and self.data["changed"])
         if switches:
-            # Refused when it fails: a reboot in between would start a mixture.
-            service.systemctl("enable", "--quiet", RECOVERY)
+            try:
+                service.systemctl("enable", "--quiet", RECOVERY)
+            except Refusal as refusal:
+                self.discard()
+                raise Refusal(
+                    f"{refusal}\n      a reboot in between could start a mixture; nothing was "
+                    "stopped. The deploy installs that unit"
+                ) from None
         try:
             if switches:
                 self.note("stopping")
