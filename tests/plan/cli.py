@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
-import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -134,14 +134,21 @@ class Runner:
                 stdout=said,
                 stderr=said,
             )
-        late = threading.Timer(300, process.kill)
-        late.start()
-        if scenario.interrupt:
-            while scenario.interrupt not in output.read_text() and late.is_alive():
-                time.sleep(0.1)
+        peak = _follow(process, output, scenario.interrupt)
+        return Run(process.returncode, output.read_text(), peak)
+
+
+def _follow(process: subprocess.Popen[bytes], output: Path, interrupt: str) -> int:
+    """Wait for the end; the peak memory of this process alone, in bytes."""
+    peak, late = 0, time.monotonic() + 300
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak = max([peak, *(int(n) * 1024 for n in re.findall(r"VmHWM:\s+(\d+) kB", status))])
+        if interrupt and interrupt in output.read_text():
             process.send_signal(signal.SIGINT)
-        # Of this process alone; what the session started before has nothing to do with it.
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        late.cancel()
-        return Run(process.returncode, output.read_text(), usage.ru_maxrss * 1024)
+            interrupt = ""
+        if time.monotonic() > late:
+            process.kill()
+        time.sleep(0.1)
+    return peak

@@ -20,6 +20,9 @@ import pytest
 
 from lab.engine import build, standin_wheel
 
+# Some 50 processes, started one after the other.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

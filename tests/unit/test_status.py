@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gevent.pool import Pool
-from pyinfra.api.exceptions import PyinfraError
 
-from operations import status_command
 from sparkwright import status
 from sparkwright.status import Answer
 from tests.unit.test_rollout import plan
@@ -94,13 +90,3 @@ def test_when_an_instance_last_changed() -> None:
     assert status.last_at({"last": {"at": 7.5}}) == 7.5
     for entry in (None, [], {}, {"last": None}, {"last": {"at": "x"}}):
         assert status.last_at(entry) is None
-
-
-def test_a_connector_with_errors_of_its_own_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(**_: object) -> None:
-        raise PyinfraError("No docker\n container: a")
-
-    host: Any = SimpleNamespace(name="a", connect=connect)
-    state: Any = SimpleNamespace(pool=Pool(1))
-    monkeypatch.setattr(status_command, "disconnect_all", lambda _: None)
-    assert status_command._ask_all(state, [host]) == {"a": Answer("No docker container: a")}

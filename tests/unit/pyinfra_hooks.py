@@ -1,0 +1,95 @@
+"""What is changed in pyinfra is there, and used: another version must end with an error, not work
+on without it.
+
+Run by test_hooks.py in a process of its own: to import pyinfra makes greenlets of all threads.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gevent.pool import Pool
+from pyinfra.api import util
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.connectors.ssh import SSHConnector
+from pyinfra_cli import cli, inventory, main
+
+from operations import connection, planning, reading, rollout, status_command
+from sparkwright.status import Answer
+
+# (hook, where, name, functions of pyinfra that look it up there)
+HOOKS: list[tuple[Callable[[], None], Any, str, list[Any]]] = [
+    (planning.plan_before_connecting, cli, "connect_all", [cli._main]),
+    (connection.refuse_empty_runs, cli, "connect_all", [cli._main]),
+    (
+        connection.refuse_empty_runs,
+        cli,
+        "_get_inventory_pattern_matches",
+        [cli._apply_inventory_limit, cli._apply_inventory_exclude],
+    ),
+    (rollout.guard_runs, cli, "run_ops", [cli._main]),
+    (rollout.guard_runs, cli, "disconnect_all", [cli.cli.callback]),
+    (reading.explain_mistakes, inventory, "exec_file", [inventory._get_group_data]),
+    (reading.explain_mistakes, inventory, "_is_inventory_group", []),
+    (
+        reading.explain_mistakes,
+        inventory,
+        "_get_groups_from_filename",
+        [inventory.make_inventory_from_files],
+    ),
+    (
+        rollout.read_no_source,
+        util,
+        "stack",
+        [util.get_caller_frameinfo, util.get_operation_order_from_stack],
+    ),
+    (rollout.read_no_source, util, "getframeinfo", [util.get_operation_order_from_stack]),
+]
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for _, where, name, _ in HOOKS:
+        # As pyinfra has it: another test may have left its hook.
+        now = getattr(where, name)
+        monkeypatch.setattr(where, name, getattr(now, "__wrapped__", now))
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.parametrize(("hook", "where", "name", "users"), HOOKS)
+def test_what_is_not_there_any_more_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+    hook: Callable[[], None],
+    where: Any,
+    name: str,
+    users: list[Any],
+) -> None:
+    for user in users:
+        code = getattr(user, "__wrapped__", user).__code__
+        assert name in code.co_names and user.__globals__ is vars(where)
+    monkeypatch.delattr(where, name)
+    with pytest.raises(AttributeError):
+        hook()
+
+
+def test_the_rest_of_what_is_relied_on() -> None:
+    assert "connect" in vars(SSHConnector)
+    # Before the configuration file is read, which sets ours: the other would end with status 0.
+    names = main.main.__code__.co_names
+    assert names.index("SIGINT") < names.index("cli")
+
+
+def test_a_connector_with_errors_of_its_own_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(**_: object) -> None:
+        raise PyinfraError("No docker\n container: a")
+
+    host: Any = SimpleNamespace(name="a", connect=connect)
+    state: Any = SimpleNamespace(pool=Pool(1))
+    monkeypatch.setattr(status_command, "disconnect_all", lambda _: None)
+    assert status_command._ask_all(state, [host]) == {"a": Answer("No docker container: a")}
