@@ -245,7 +245,7 @@ class _Planner:
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
         self.problems += checks.unmet_engine(
-            where, profile, release, self.locks, platform.architecture
+            where, profile, release, lambda: self.locks, platform.architecture
         )
         problems, warnings = engine.check(where, profile, quantized, version)
         self.problems += problems
