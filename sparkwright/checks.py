@@ -198,14 +198,11 @@ def not_reproducible(release: Release) -> Problem:
             f"{names}{more} have no hash: the install will refuse it; make it with sparkwright lock"
         )
         return Problem(where, "", "", fix)
-    return Problem(
-        f"release {release.id}",
-        "",
-        "",
+    fix = (
         "is resolved on the host when it is installed: it can't be reproduced, and hosts may "
-        "differ; "
-        "a lock from releases/ is the same everywhere",
+        "differ; a lock from releases/ is the same everywhere"
     )
+    return Problem(where, "", "", fix)
 
 
 def halved_pairs(plan: Plan, chosen: set[str]) -> Iterable[Problem]:

@@ -152,7 +152,7 @@ class _Planner:
         self.texts: dict[Path, str] = {}
         self.releases: dict[EngineRelease, Release] = {}
         self.estimates: dict[tuple[str, str, float], Estimate] = {}
-        self.checked: set[tuple[str, str, str]] = set()
+        self.quantized: dict[tuple[str, str, str], str | None] = {}
         self.configs: dict[str, Mapping[str, Any] | None] = {}
         for group, data in group_data.items():
             where = f"group_data/{group}.py"
@@ -235,13 +235,13 @@ class _Planner:
 
         Returns what `--quantization` has to say.
         """
+        key = (group, release.id, platform.compute_capability)
+        if key in self.quantized:
+            return self.quantized[key]
         where, version = f"group_data/{group}.py", release.engine_version
         config = self._config(group, profile)
         quantized = engine.quantization(profile, config, version, platform.compute_capability)
-        key = (group, release.id, platform.compute_capability)
-        if key in self.checked:
-            return quantized.option
-        self.checked.add(key)
+        self.quantized[key] = quantized.option
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
         self.problems += checks.unmet_engine(
