@@ -180,7 +180,8 @@ def _failure(
     elapsed: float,
 ) -> NotServingError:
     journal = journal or service.Journal(unit.invocation)
-    journal.new()
+    # Its last lines may have come after the last look, and say how far it was.
+    now = phase(journal.new(), _phases(instance), now)
     late = unit.result == "timeout" or not unit.down
     cause = first_exception(journal.lines) or (
         "it was not ready in time" if late else _UNTOLD.get(unit.exit_status, _NOTHING)

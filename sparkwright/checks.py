@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
@@ -134,12 +134,12 @@ def unmet_engine(
     where: str,
     profile: ModelProfile,
     release: Release,
-    known: Mapping[str, str | None],
+    known: Callable[[], Mapping[str, str | None]],
     architecture: str,
 ) -> Iterable[Problem]:
     """A profile that needs another vLLM than its host's release holds.
 
-    known: engine version of each lock file in releases/. architecture: of the host.
+    known: gives the engine version of each lock file in releases/. architecture: of the host.
     """
     version, lock = release.engine_version, release.settings.lock
     if lock is not None and version is None:
@@ -152,7 +152,7 @@ def unmet_engine(
         elsewhere = [a for a in ARCHITECTURES if a != architecture]
         fits = sorted(
             name
-            for name, other in known.items()
+            for name, other in known().items()
             if other and other in wanted and not any(a in name for a in elsewhere)
         )
         have = " or ".join(fits) or "none of those in releases/: make one, `sparkwright lock`"
@@ -228,14 +228,11 @@ def not_reproducible(release: Release) -> Problem:
             f"{names}{more} have no hash: the install will refuse it; make it with sparkwright lock"
         )
         return Problem(where, "", "", fix)
-    return Problem(
-        f"release {release.id}",
-        "",
-        "",
+    fix = (
         "is resolved on the host when it is installed: it can't be reproduced, and hosts may "
-        "differ; "
-        "a lock from releases/ is the same everywhere",
+        "differ; a lock from releases/ is the same everywhere"
     )
+    return Problem(where, "", "", fix)
 
 
 def halved_pairs(plan: Plan, chosen: set[str]) -> Iterable[Problem]:

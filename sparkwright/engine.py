@@ -90,7 +90,7 @@ def quantization(
             return Quantization(problem=text, field="online_quantization")
         return _online(profile.online_quantization, version, capability, "online_quantization")
     if word not in _IMPLIED_QUANTIZATION:
-        known = flags.catalog(version) if version else None
+        known = flags.catalog(version)
         only = known.quantization.only_family.get(word or "") if known else None
         if only not in (None, _family(capability)):
             text = f"runs on compute capability {only // 10}.x only, this GPU has {capability}"
@@ -105,13 +105,13 @@ def quantization(
 
 
 def _online(word: str, version: str | None, capability: str, field: str) -> Quantization:
-    known = flags.catalog(version) if version else None
+    known = flags.catalog(version)
     if known is None:
         return Quantization(word)
     method = known.quantization.online_for(word, capability)
     if method:
         return Quantization(method)
-    can = [v for v in flags.versions() if _can(v, word, capability)]
+    can = [c.version for c in flags.catalogs() if c.quantization.online_for(word, capability)]
     family = _family(capability)
     only = known.quantization.only_family
     fits = sorted(n for n in known.quantization.online if only.get(n, family) == family)
@@ -125,11 +125,6 @@ def _online(word: str, version: str | None, capability: str, field: str) -> Quan
 def _family(capability: str) -> int:
     """120 for the 12.1 of a GB10."""
     return int(capability.split(".")[0]) * 10
-
-
-def _can(version: str, word: str, capability: str) -> bool:
-    known = flags.catalog(version)
-    return bool(known and known.quantization.online_for(word, capability))
 
 
 def serve_options(
@@ -167,7 +162,7 @@ def check(
     if quantized.warning:
         found = repr(profile.quantization)
         warnings.append(Problem(where, "quantization", found, quantized.warning))
-    known = flags.catalog(version) if version else None
+    known = flags.catalog(version)
     if known is None:
         reason = f"there is no list for vLLM {version}" if version else "its version is not known"
         have = ", ".join(flags.versions())
@@ -195,7 +190,7 @@ def placed(problem: Problem) -> Problem:
         return problem
     if re.fullmatch(r"VLLM_[A-Z0-9_]+", problem.field):
         return replace(problem, fix=f"variables go into env={{{problem.field!r}: ...}}")
-    if any(option in flags.catalog(v).options for v in flags.versions()):  # type: ignore[union-attr]
+    if any(option in known.options for known in flags.catalogs()):
         return replace(problem, fix=f"is an option of vLLM: extra_args={{{option!r}: ...}}")
     return problem
 
@@ -211,7 +206,7 @@ def serve_yaml(
 ) -> str:
     """The file for `vllm serve --config`. version: of vLLM, when it is known."""
     options = serve_options(profile, model, quantization)
-    known = flags.catalog(version) if version else None
+    known = flags.catalog(version)
     if known:
         options = known.spelled(options)
     text: str = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)

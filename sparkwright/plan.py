@@ -163,7 +163,7 @@ class _Planner:
         self.texts: dict[Path, str] = {}
         self.releases: dict[EngineRelease, Release] = {}
         self.estimates: dict[tuple[str, str, float], Estimate] = {}
-        self.checked: set[tuple[str, str, str]] = set()
+        self.quantized: dict[tuple[str, str, str], str | None] = {}
         self.configs: dict[str, Mapping[str, Any] | None] = {}
         self.start_cap_s: int | None = None
         for group, data in group_data.items():
@@ -260,17 +260,17 @@ class _Planner:
 
         Returns what `--quantization` has to say.
         """
+        key = (group, release.id, platform.compute_capability)
+        if key in self.quantized:
+            return self.quantized[key]
         where, version = f"group_data/{group}.py", release.engine_version
         config = self._config(group, profile)
         quantized = engine.quantization(profile, config, version, platform.compute_capability)
-        key = (group, release.id, platform.compute_capability)
-        if key in self.checked:
-            return quantized.option
-        self.checked.add(key)
+        self.quantized[key] = quantized.option
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
         self.problems += checks.unmet_engine(
-            where, profile, release, self.locks, platform.architecture
+            where, profile, release, lambda: self.locks, platform.architecture
         )
         problems, warnings = engine.check(where, profile, quantized, version)
         self.problems += problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -160,12 +160,17 @@ class Release:
     @cached_property
     def unhashed(self) -> tuple[str, ...]:
         """Packages of a lock without a whole hash, which an install refuses."""
-        text = self.lock_text if self.settings.lock else ""
-        pins = re.finditer(r"(?m)^([A-Za-z0-9][\w.-]*)(?:\[.*\])?==.*(?:\n[ \t]+.*)*", text)
-        whole = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
-        return tuple(pin[1] for pin in pins if not whole.search(pin[0]))
+        return _unhashed(self.lock_text) if self.settings.lock else ()
 
 
+@cache
+def _unhashed(text: str) -> tuple[str, ...]:
+    pins = re.finditer(r"(?m)^([A-Za-z0-9][\w.-]*)(?:\[.*\])?==.*(?:\n[ \t]+.*)*", text)
+    whole = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
+    return tuple(pin[1] for pin in pins if not whole.search(pin[0]))
+
+
+@cache
 def version_in(lock_text: str) -> str | None:
     """The version of vLLM that a lock names, without a local part."""
     pin = r"^vllm(?:-cpu)?(?:\[[^\]]*\])?==(\d[\w.]*)(?=[\s;,+\\]|$)"

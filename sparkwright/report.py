@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sparkwright.errors import Problem, together
+from sparkwright.errors import together
 from sparkwright.memory import Estimate
 from sparkwright.plan import HostPlan, Instance, Plan
 
@@ -27,7 +28,8 @@ _HEAD = (
 def table(plan: Plan) -> str:
     """One line an instance, then warnings, then problems."""
     count = len(plan.hosts)
-    rows = [_HEAD, *(row for host in plan.hosts.values() for row in _rows(host, plan.warnings))]
+    warned = Counter(warning.where for warning in plan.warnings)
+    rows = [_HEAD, *(row for host in plan.hosts.values() for row in _rows(host, warned))]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -68,10 +70,10 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _rows(host: HostPlan, warnings: Iterable[Problem]) -> Iterable[tuple[str, ...]]:
+def _rows(host: HostPlan, warned: Mapping[str, int]) -> Iterable[tuple[str, ...]]:
+    """warned: the number of warnings at each place that has any."""
     if not host.instances:
         yield (host.name, "-", "serves nothing", "-", "-", "-", "-", "-", "-")
-    places = [warning.where for warning in warnings]
     for instance, found in zip(host.instances, host.estimates, strict=True):
         tokens, sequences = found.kv_tokens, found.sequences
         length = instance.profile.max_model_len
@@ -84,7 +86,7 @@ def _rows(host: HostPlan, warnings: Iterable[Problem]) -> Iterable[tuple[str, ..
             _memory(found, host.platform.memory_gib),
             "unknown" if tokens is None else _about(tokens),
             "unknown" if sequences is None or length is None else f"{sequences:.1f} x {length:,}",
-            str(sum(places.count(place) for place in _places(host, instance)) or "-"),
+            str(sum(warned.get(place, 0) for place in _places(host, instance)) or "-"),
         )
 
 

@@ -191,7 +191,7 @@ class Catalog:
         """What other versions say about a name that this one does not have."""
         order = versions()
         here = order.index(self.version)
-        has = [v for v in order if (other := catalog(v)) and name in names(other)]
+        has = [other.version for other in catalogs() if name in names(other)]
         before = [v for v in has if order.index(v) < here]
         if before:
             gone = order[order.index(before[-1]) + 1]
@@ -230,9 +230,15 @@ def _read(version: str) -> Catalog | None:
     return Catalog(version, options, names, quantization, frozenset(data["environment"]))
 
 
-def catalog(version: str) -> Catalog | None:
-    """The catalog of a vLLM version such as `0.33.0` (or `0.32.0+cpu`); None when there is none."""
-    return _read(version.split("+")[0])
+def catalog(version: str | None) -> Catalog | None:
+    """The catalog of a vLLM version such as `0.33.0` (or `0.32.0+cpu`); None when there is none,
+    and when the version is not known."""
+    return _read(version.split("+")[0]) if version else None
+
+
+def catalogs() -> list[Catalog]:
+    """Every catalog, of the oldest version first."""
+    return [found for version in versions() if (found := _read(version))]
 
 
 def _switches_off(option: Option, name: str) -> bool:

@@ -105,6 +105,7 @@ def start_hub(spark: Spark) -> None:
 
 def test_weights_from_a_hub(spark: Spark, tmp_path: Path) -> None:
     profile = {**STANDIN, "model": MODEL, "revision": COMMIT, "expects": {"weights_gib": 0.01}}
+    profile |= {"runtime_gib": 0.1}  # a stand-in, not an engine
     file = inventory(tmp_path, [spark], {"standin": profile})
     target = f"/var/lib/sparkwright/models/acme--tiny-model/{COMMIT}"
     hub = {"HF_ENDPOINT": "http://127.0.0.1:9999"}
