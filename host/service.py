@@ -269,8 +269,9 @@ def launch(unit: str, command: list[str]) -> bool:
     if is_running(unit):
         return False
     settings = ("Restart=on-abnormal", "StartLimitBurst=3", "StartLimitIntervalSec=1h")
-    # SIGTERM is for the program alone, which puts everything back before it ends.
-    settings += ("KillMode=mixed", "TimeoutStopSec=20min", "SyslogIdentifier=sparkwright")
+    # SIGTERM is for the program alone, which puts everything back before it ends: as long as the
+    # start of what was before takes. At a shutdown it ends at once.
+    settings += ("KillMode=mixed", "TimeoutStopSec=infinity", "SyslogIdentifier=sparkwright")
     done = subprocess.run(
         ["systemd-run", "--quiet", "--collect", f"--unit={unit}"]
         + [f"--property={setting}" for setting in settings]

@@ -70,7 +70,10 @@ def serve(instance: Instance) -> str:
 
 def _proof(instance: Instance) -> str:
     with heartbeat(f"waiting for a generation of {instance.name}"):
-        return service.prove(instance.unit, service.endpoint(instance.start, instance.name))
+        proof = service.prove(instance.unit, service.endpoint(instance.start, instance.name))
+    # An engine that ran before its unit wanted a watch has none. One that is masked stays so.
+    service.systemctl("start", f"sparkwright-watch@{instance.name}.timer", check=False)
+    return proof
 
 
 def _start(instance: Instance) -> None:

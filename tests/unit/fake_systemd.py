@@ -63,7 +63,7 @@ class Systemd:
     def systemctl(self, *arguments: str, check: bool = True) -> str:
         self.asked.append(" ".join(a for a in arguments if not a.startswith("--")))
         verb, unit = arguments[0], arguments[-1]
-        if verb == "start":
+        if verb == "start" and unit.endswith(".service"):
             # systemctl refuses nothing here; a failure shows in the unit's state.
             self.begin(unit, (self.starts.get(unit) or [GOOD]).pop(0))
         elif verb == "stop":
@@ -136,7 +136,8 @@ class Systemd:
 
     def changes(self) -> list[str]:
         """What was asked since the last call, without what is asked every time."""
-        seen = [a for a in self.asked if not a.startswith(("enable", "reset-failed"))]
+        always = ("enable", "reset-failed", "start sparkwright-watch@")
+        seen = [asked for asked in self.asked if not asked.startswith(always)]
         self.asked.clear()
         return seen
 
