@@ -313,6 +313,30 @@ def test_a_rollback_said_twice(host: Spark) -> None:
     assert host.unit("standin", "MainPID") == pid and "512" in host.sh(f"grep max-model {SERVED}")
 
 
+def test_a_clock_that_jumps(host: Spark) -> None:
+    """For all that systemd starts, a day ahead and then a day back; a container has no clock of
+    its own, so libfaketime takes the place of one that is set."""
+    host.sh(
+        "echo +0 > /run/clock; systemctl set-environment FAKETIME_DONT_FAKE_MONOTONIC=1 "
+        "FAKETIME_NO_CACHE=1 FAKETIME_TIMESTAMP_FILE=/run/clock "
+        "LD_PRELOAD=$(dpkg -L libfaketime | grep '/libfaketime.so.1$')"
+    )
+    try:
+        stage(host, SLOW)
+        thread = begin(host)
+        host.sh("echo +1d > /run/clock; sleep 3; echo -1d > /run/clock")
+        thread.join(60)
+        assert length(host) == 512 and host.complete("tiny") == 8
+        seen = status(host)
+        assert seen["last"]["result"] == "serving" and seen["health"], seen
+        assert time.time() - seen["last"]["at"] > 80000, "the clock did jump"
+    finally:
+        host.sh(
+            "systemctl unset-environment LD_PRELOAD FAKETIME_DONT_FAKE_MONOTONIC FAKETIME_NO_CACHE "
+            "FAKETIME_TIMESTAMP_FILE; rm /run/clock"
+        )
+
+
 @pytest.mark.parametrize("text", ["", "{"])
 def test_state_that_is_lost(host: Spark, text: str) -> None:
     pid = host.unit("standin", "MainPID")
