@@ -64,10 +64,11 @@ def test_key_from_the_controller(spark: Spark, tmp_path: Path) -> None:
     assert run.code == 0 and f"{KEY}-2" not in run.output
     assert "Unauthorized" in str(spark.ask("/v1/models", key=KEY))
     assert spark.complete("tiny", key=f"{KEY}-2") == 8
-    # No key any more: the file goes.
+    # No key any more: the file goes; for a rollback the one before is kept, for root alone.
     run = pyinfra(str(inventory(tmp_path, [spark])))
     assert run.code == 0 and spark.complete("tiny") == 8
-    assert spark.sh("find /etc /var/lib -name api-key.env") == ""
+    kept = spark.sh("find /etc /var/lib -name api-key.env -printf '%p %m %u'")
+    assert kept == "/var/lib/sparkwright/previous/standin/api-key.env 600 root"
 
 
 def test_key_made_on_the_host(spark: Spark, tmp_path: Path) -> None:
