@@ -97,7 +97,7 @@ def run_long(
     """Run a command that may take minutes, show its lines, and say that it lives; its lines.
 
     hide: lines that begin so are not shown.
-    grows: a folder on whose file system it writes; what was written since is said as well.
+    grows: a folder on whose file system it writes; by how much that is fuller is said as well.
     Raises CommandFailedError when it fails.
     """
     started, before = time.monotonic(), shutil.disk_usage(grows).free if grows else 0
@@ -129,8 +129,9 @@ def run_long(
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1)
         if process.returncode is None and time.monotonic() - _spoken >= HEARTBEAT_S:
-            written = (before - shutil.disk_usage(grows).free) / 1e9 if grows else 0
-            size = f", {written:.1f} GB written, downloads included" if written > 0.05 else ""
+            # Others write there too, but to count its own files is a walk through all of them.
+            used = (before - shutil.disk_usage(grows).free) / 1e9 if grows else 0
+            size = f"; disk used on this machine grew by {used:.1f} GB" if used > 0.05 else ""
             say(f"{time.monotonic() - started:4.0f} s  {what}{size}")
     reader.join(timeout=5)
     if process.returncode:

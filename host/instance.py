@@ -39,6 +39,7 @@ class Instance:
         self.unit = f"vllm@{name}.service"
         self.source = source or f"{VAR}/staged/{name}"
         self.previous = f"{VAR}/previous/{name}"
+        self.served = f"{VAR}/served/{name}"
         self.failures = f"{VAR}/failures/{name}"
         self.etc = f"{ETC}/{name}"
         self.link = f"{OPT}/active/{name}"
@@ -253,7 +254,8 @@ class Instance:
     def remove(self) -> None:
         """Remove everything of a stopped instance but the weights."""
         pending = f"{VAR}/transaction/{self.name}"
-        for folder in (self.cache, f"{VAR}/staged/{self.name}", self.previous, self.failures):
+        staged = f"{VAR}/staged/{self.name}"
+        for folder in (self.cache, staged, self.previous, self.served, self.failures):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(pending, ignore_errors=True)
         self.forget()

@@ -213,9 +213,9 @@ def _find_ninja(path: str) -> None:
 
 def prune(keep: list[str]) -> None:
     """Remove releases, whole or half built, that neither `keep` nor an instance names: as what is
-    staged, as what was before, or in a transaction that is under way."""
-    # The transaction first: what it keeps is moved to `previous` at its end.
-    for folder in ("transaction/*", "staged", "previous"):
+    staged, put in service or was before, or in a transaction that is under way."""
+    # The transaction first: what it keeps is in `previous` or `served` at its end.
+    for folder in ("transaction/*", "staged", "previous", "served"):
         for file in glob.glob(f"{VAR}/{folder}/*/release"):
             with contextlib.suppress(FileNotFoundError), open(file) as named:
                 keep = [*keep, named.read().strip()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 
 import probe
@@ -94,7 +95,9 @@ def stop(instance: Instance) -> None:
     if unit.active == "activating":
         # vLLM loses a SIGTERM that comes during its start (seen: 0.32.0), and nothing is served
         # yet that could be lost.
-        say(f"      stopping {instance.unit}, which is still starting")
+        again = unit.restarts or unit.sub.startswith("auto-restart")
+        state = "systemd starts again" if again else "is still starting"
+        say(f"      stopping {instance.unit}, which {state}")
         service.systemctl("stop", "--no-block", instance.unit)
         service.systemctl("kill", "--signal=SIGKILL", instance.unit, check=False)
     else:
@@ -147,6 +150,7 @@ def _follow(instance: Instance, before: service.Unit) -> None:
     joined = before.active == "activating" and not before.down
     journal: service.Journal | None = None
     now, said, restarts = "waiting for its turn", "", 0
+    limit, normal = float(str(instance.start["timeout_s"])), _normal_s(instance)
     say(f"   0 s  starting {instance.unit} ({instance.start['normal']})")
     while True:
         unit = service.show(instance.unit)
@@ -161,12 +165,21 @@ def _follow(instance: Instance, before: service.Unit) -> None:
             ended = unit.down or unit.invocation != journal.invocation or unit.restarts > restarts
         else:
             ended = unit.down and elapsed > GRACE_S
-        if ended or elapsed > float(str(instance.start["timeout_s"])):
+        if ended or elapsed > limit:
             raise _failure(instance, journal, unit, now, elapsed)
+        if normal is not None and elapsed > normal:
+            say(f"{elapsed:4.0f} s  longer than normal; given up after {limit:.0f} s")
+            normal = None
         if now != said or time.monotonic() - spoken >= HEARTBEAT_S:
             say(f"{elapsed:4.0f} s  {now}")
             said, spoken = now, time.monotonic()
         time.sleep(1)
+
+
+def _normal_s(instance: Instance) -> int | None:
+    """The longest time that its profile calls normal, in seconds; None when that is unknown."""
+    told = re.findall(r"(\d+) s\b", str(instance.start["normal"]))
+    return int(told[-1]) if told else None
 
 
 def _phases(instance: Instance) -> list[list[str]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import probe
 import service
 import transaction
-from common import VAR, Refusal, read_json
+from common import OPT, VAR, Refusal, read_json
 from instance import Instance, boot
 
 LOOK_S = 5
@@ -34,7 +35,10 @@ def _instance(name: str) -> dict[str, object]:
     unit, memory = service.show(one.unit), one.remembered()
     answer: dict[str, object] = {
         "release": one.serving(),
+        "release_gone": _gone(one.serving()),
         "previous_release": _other(before),
+        "went_back": bool(before.start) and not before.differs(),
+        "differs_from_staged": bool(one.differs()) if one.start else None,
         "since": memory.get("since"),
         "unit": unit.active,
         "restarts": unit.restarts,
@@ -57,6 +61,11 @@ def _instance(name: str) -> dict[str, object]:
     if drift and not answer["problem"]:
         answer["problem"] = f"changed by hand: {', '.join(drift)}"
     return answer
+
+
+def _gone(release: str | None) -> bool:
+    """The engine that runs does not need it any more; its next start does."""
+    return release is not None and not os.path.exists(f"{OPT}/releases/{release}/.complete")
 
 
 def _other(before: Instance) -> str | None:

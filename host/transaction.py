@@ -280,24 +280,40 @@ class _Transaction(Undoing):
         """All serve: what was before is kept for a rollback, what is not wanted is removed."""
         self.note("done")
         for name in self._wanted():
-            one, kept = self.next(name), f"{VAR}/transaction/{name}/before"
-            # What a rollback left is nothing to go back to: it failed, for who asked for that.
-            keeps = os.path.isdir(kept) and self.data.get("command") != "rollback"
-            if keeps and self.before(name).fingerprint() != one.fingerprint():
-                if self.before(name).release() != one.release():
-                    # Kept when old releases are removed, whatever else changes meanwhile.
-                    one.remember(previous_release=self.before(name).release())
-                shutil.rmtree(one.previous, ignore_errors=True)
-                os.makedirs(os.path.dirname(one.previous), mode=0o700, exist_ok=True)
-                os.rename(kept, one.previous)
+            one = self.next(name)
+            self._keep_for_rollback(one)
             if "files" not in one.remembered():
                 # state.json was lost: what serves what was asked for is known again.
                 one.remember(**one.seen(), release=one.release())
-            self.remember(name, "serving", None)
+            self.remember(name, "went back" if self._goes_back() else "serving", None)
         for one in self.those("gone"):
             one.remove()
             say(f"      {one.name} is stopped and removed; its weights are kept")
         self.end()
+
+    def _goes_back(self) -> bool:
+        return self.data.get("command") == "rollback"
+
+    def _keep_for_rollback(self, one: Instance) -> None:
+        """Keep what the change before this one put in service, not what somebody edited since."""
+        folder, served = f"{VAR}/transaction/{one.name}", Instance(one.name, one.served)
+        # After a cut the one or the other holds it, whole.
+        sources = (f"{folder}/served", one.served, f"{folder}/before")
+        old = Instance(one.name, next((s for s in sources if os.path.isdir(s)), os.devnull))
+        # What a rollback left is nothing to go back to: it failed, for who asked for that.
+        keeps = os.path.isdir(f"{folder}/before") and not self._goes_back()
+        if keeps and old.fingerprint() != one.fingerprint():
+            if old.release() != one.release():
+                # Kept when old releases are removed, whatever else changes meanwhile.
+                one.remember(previous_release=old.release())
+            shutil.rmtree(one.previous, ignore_errors=True)
+            old.copy_to(one.previous)
+        if served.fingerprint(whole=True) != one.fingerprint(whole=True):
+            one.copy_to(f"{folder}/serves")
+            if os.path.isdir(one.served):
+                os.rename(one.served, f"{folder}/served")
+            os.makedirs(os.path.dirname(one.served), mode=0o700, exist_ok=True)
+            os.rename(f"{folder}/serves", one.served)
 
 
 def _terminate(*_: object) -> None:

@@ -24,6 +24,11 @@ _LOST = (
     "the connection was lost; unless the host went down, what runs there goes on. Run the deploy "
     "again: it waits for it and continues"
 )
+_UNTOLD = -1
+"""paramiko's exit status of a command whose session ended without one: sshd or the host went down,
+or a signal ended the command's shell."""
+_KILLED = range(129, 129 + 64)
+"""A shell's exit status of a command that a signal ended: 128 and the number of the signal."""
 
 
 class NoAnswerError(Exception):
@@ -118,15 +123,35 @@ def _shown(state: State, host: Host, words: tuple[str, ...], stdin: _Hidden) -> 
             arguments[name] = value
     if stdin.text is not None:
         arguments["_stdin"] = stdin.text
+    ended = arguments["_success_exit_codes"] = _Ended()
     done, _ = host.run_shell_command(
         StringCommand(*(QuoteString(word) for word in words)),
         print_output=True,
         print_input=state.print_input,
         **arguments,
     )
-    if not done and not _connected(host):
+    if not done and (not _connected(host) or ended.status == _UNTOLD):
         _say(host, _LOST)
+    elif not done and ended.status in _KILLED:
+        _say(
+            host,
+            f"signal {ended.status - 128} ended the command: the host goes down, or somebody, or "
+            "want of memory, ended it. Run the deploy again: it continues",
+        )
     return bool(done)
+
+
+class _Ended:
+    """Which exit statuses are a success: 0. Notes the one that came, which pyinfra keeps to itself.
+
+    None: it was not asked.
+    """
+
+    status: int | None = None
+
+    def __contains__(self, status: int) -> bool:
+        self.status = status
+        return status == 0
 
 
 def _connected(host: Host) -> bool:

@@ -18,7 +18,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra_cli import cli, inventory, main
 
-from operations import connection, planning, reading, rollout, status_command
+from operations import connection, planning, reading, rollout, run, status_command
 from sparkwright.status import Answer
 
 # (hook, where, name, functions of pyinfra that look it up there)
@@ -83,6 +83,39 @@ def test_the_rest_of_what_is_relied_on() -> None:
     # Before the configuration file is read, which sets ours: the other would end with status 0.
     names = main.main.__code__.co_names
     assert names.index("SIGINT") < names.index("cli")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, ""),
+        (1, ""),
+        (-1, "[a] the connection was lost; unless the host went down, what runs there goes on"),
+        (143, "[a] signal 15 ended the command: the host goes down, or somebody"),
+        (255, ""),
+    ],
+)
+def test_a_command_that_could_not_say_how_it_ended(
+    monkeypatch: pytest.MonkeyPatch, status: int, said: str
+) -> None:
+    """A container that reboots ends sshd's session cleanly, with no exit status: paramiko's -1."""
+    assert "_success_exit_codes" in SSHConnector.run_shell_command.__code__.co_consts
+
+    def command(*_: object, _success_exit_codes: Any, **__: object) -> tuple[bool, None]:
+        return status in _success_exit_codes, None
+
+    host: Any = SimpleNamespace(
+        name="a",
+        print_prefix="[a] ",
+        data={},
+        run_shell_command=command,
+        connector=SimpleNamespace(),
+    )
+    state: Any = SimpleNamespace(print_input=False)
+    lines: list[str] = []
+    monkeypatch.setattr(run, "echo", lambda line, err: lines.append(line))
+    assert run._shown(state, host, ("true",), run._Hidden(None)) is (status == 0)
+    assert "".join(lines).startswith(said) and len(lines) == bool(said)
 
 
 def test_a_connector_with_errors_of_its_own_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

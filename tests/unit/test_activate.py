@@ -147,6 +147,41 @@ def test_a_start_that_fails_is_stopped_and_remembered(spark: Spark, start: Start
     assert last["detail"]["phase"] and last["detail"]["elapsed_s"] <= 250
 
 
+@pytest.mark.parametrize(
+    ("expects", "said"),
+    [
+        ({"warm_start_s": 4}, ["   5 s  longer than normal; given up after 210 s"]),
+        (
+            {"warm_start_s": 2, "cold_start_s": 6},
+            ["   7 s  longer than normal; given up after 210 s"],
+        ),
+        ({"warm_start_s": 30}, []),
+        ({}, []),
+    ],
+)
+def test_longer_than_normal_is_said_once(
+    spark: Spark, capsys: Said, expects: dict[str, int], said: list[str]
+) -> None:
+    spark.stage(a={"expects": expects})
+    transaction.run(["a"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "longer than normal" in line] == said
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_what_systemd_starts_again_is_not_still_starting(
+    spark: Spark, capsys: Said, restarts: int
+) -> None:
+    again = LOOP if restarts else {**LOOP, "sub": "start-post"}
+    spark.stage(a={})
+    spark.systemd.starts[A] = [[(1, STARTING, []), (5, {**again, "restarts": restarts}, CRASH)]]
+    with pytest.raises(Refusal):
+        transaction.run(["a"])
+    said = capsys.readouterr().out
+    assert (f"stopping {A}, which systemd starts again" in said) is bool(restarts)
+    assert (f"stopping {A}, which is still starting" in said) is not restarts
+
+
 def test_after_a_failure_the_next_run_tries_again(spark: Spark, capsys: Said) -> None:
     spark.stage(a={})
     spark.systemd.starts[A] = [[(0, FAILED, CRASH)], GOOD]

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import common
 import pytest
@@ -240,6 +241,19 @@ def test_run_long_says_that_it_lives(
     common.run_long(["sleep", "1.1"], "sleeping", grows=str(tmp_path))
     said = capsys.readouterr().out.splitlines()
     assert said and all(" s  sleeping" in line for line in said)
+
+
+def test_run_long_counts_what_the_disk_got_fuller_by_whoever_wrote(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = iter([9e9, 1.7e9, 10e9])
+    monkeypatch.setattr(common, "HEARTBEAT_S", 0.5)
+    monkeypatch.setattr(
+        common.shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free, 10e9))
+    )
+    common.run_long(["sleep", "2.5"], "sleeping", grows="/")
+    said = [line[8:] for line in capsys.readouterr().out.splitlines()]
+    assert said[:2] == ["sleeping; disk used on this machine grew by 7.3 GB", "sleeping"]
 
 
 def test_run_long_ends_with_the_last_lines_of_a_failure() -> None:

@@ -311,9 +311,11 @@ def test_prune_keeps_what_moves_meanwhile(home: Path, monkeypatch: pytest.Monkey
 
 def test_prune_keeps_what_it_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     releases = home / "releases"
-    for name in ("r1", "old", "half"):
+    for name in ("r1", "old", "half", "serves"):
         (releases / name).mkdir()
+    (home / "var/served/a").mkdir(parents=True)
+    (home / "var/served/a/release").write_text("serves\n")
     (releases / "old.txt").touch()
     program.prune(["r1"])
-    assert sorted(f.name for f in releases.iterdir()) == ["r1", "r1.txt"]
+    assert sorted(f.name for f in releases.iterdir()) == ["r1", "r1.txt", "serves"]
     assert "removed old" in capsys.readouterr().out

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import Any
 
 import activate
 import detached
+import instance
 import pytest
 import service
 import status
@@ -15,7 +18,7 @@ from instance import Instance
 from tests.unit.fake_systemd import GOOD, Spark
 from tests.unit.test_activate import A
 from tests.unit.test_detached import Relayed
-from tests.unit.test_transaction import BAD, Said, cut_at, fails, files
+from tests.unit.test_transaction import BAD, Cut, Said, cut_at, fails, files
 
 
 @pytest.fixture
@@ -34,8 +37,13 @@ def test_said_twice(
     unit = Relayed(spark, monkeypatch, [])
     seen: Any = status.status()
     assert seen["instances"]["a"]["previous_release"]
+    assert seen["instances"]["a"]["went_back"] is False
+    assert seen["instances"]["a"]["differs_from_staged"] is False
     activate.rollback(["a"])
     assert files(spark) == good and unit.launched == 1
+    seen = status.status()["instances"]
+    assert seen["a"]["last"]["result"] == "went back" and seen["a"]["went_back"] is True
+    assert seen["a"]["differs_from_staged"] is True, "the next deploy changes it"
     spark.systemd.asked.clear()
     activate.rollback(["a"])
     assert files(spark) == good and unit.launched == 1 and spark.systemd.asked == []
@@ -47,6 +55,8 @@ def test_said_twice(
     assert unit.launched == 2 and spark.state("a").active == "active" and files(spark) == good
     transaction.run(["a"])
     assert files(spark) != good, "a deploy brings what the inventory says"
+    seen = status.status()["instances"]["a"]
+    assert (seen["last"]["result"], seen["went_back"]) == ("serving", False)
     activate.rollback(["a"])
     assert files(spark) == good
 
@@ -133,3 +143,94 @@ def test_what_is_staged_meanwhile_is_brought_too(
     limit = 99
     with pytest.raises(Exception, match="3 times another run staged something else meanwhile"):
         detached.run("apply", ["a"])
+
+
+def edit(spark: Spark) -> None:
+    """Somebody is at the host, and tries something."""
+    path = spark.etc / "a/serve.yaml"
+    path.write_text(path.read_text() + "by-hand: 1\n")
+
+
+def test_it_returns_to_what_a_deploy_had_made(spark: Spark, good: dict[str, str]) -> None:
+    second = files(spark)
+    edit(spark)
+    spark.serve(a={"max_num_seqs": 3})
+    transaction.run(["a"], command="rollback")
+    assert files(spark) == second, "nobody but somebody at the host ever wanted the other"
+
+
+def test_what_is_put_back_is_nothing_to_go_back_to(spark: Spark, good: dict[str, str]) -> None:
+    second = files(spark)
+    edit(spark)
+    transaction.run(["a"])
+    assert files(spark) == second
+    transaction.run(["a"], command="rollback")
+    assert files(spark) == good
+
+
+def test_a_failure_brings_back_what_was_in_service(spark: Spark, good: dict[str, str]) -> None:
+    """To the letter: it may be why it works."""
+    second = files(spark)
+    edit(spark)
+    edited = files(spark)
+    spark.stage(a={"max_num_seqs": 3})
+    spark.systemd.starts[A] = [BAD, GOOD]
+    fails("a")
+    assert files(spark) == edited
+    spark.serve(a={"max_num_seqs": 4})
+    transaction.run(["a"], command="rollback")
+    assert files(spark) == second
+
+
+def test_of_what_an_older_program_put_in_service(spark: Spark, good: dict[str, str]) -> None:
+    """It left no copy: what is in service is all that there is."""
+    second = files(spark)
+    shutil.rmtree(spark.var / "served")
+    spark.serve(a={"max_num_seqs": 3})
+    transaction.run(["a"], command="rollback")
+    assert files(spark) == second
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("steps", [0, 3, 6, 9, 12, 13])
+def test_a_cut_while_it_is_kept(
+    spark: Spark, good: dict[str, str], monkeypatch: pytest.MonkeyPatch, steps: int, older: bool
+) -> None:
+    """At any of its writes and renames."""
+    second = files(spark)
+    if older:
+        shutil.rmtree(spark.var / "served")
+    else:
+        edit(spark)
+    spark.stage(a={"max_num_seqs": 3})
+    cut_at(spark, monkeypatch, "done")
+    left = [steps]
+
+    def until_then(real: Any) -> Any:
+        def dies(*what: Any) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Cut
+            real(*what)
+
+        return dies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(instance, "write", until_then(instance.write))
+        patch.setattr(transaction.os, "rename", until_then(os.rename))
+        with pytest.raises(Cut):
+            transaction.run([])
+    transaction.run(["a"])
+    third = files(spark)
+    transaction.run(["a"], command="rollback")
+    assert files(spark) == second != third
+
+
+def test_a_release_that_is_gone_is_told_before_a_restart(
+    spark: Spark, good: dict[str, str]
+) -> None:
+    seen: Any = status.status()
+    assert seen["instances"]["a"]["release_gone"] is False
+    (spark.opt / "releases" / Instance("a").release() / ".complete").unlink()
+    seen = status.status()
+    assert seen["instances"]["a"]["release_gone"] is True and seen["instances"]["a"]["health"]
