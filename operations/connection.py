@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
 from fnmatch import fnmatch
 from functools import wraps
@@ -16,6 +17,9 @@ from pyinfra_cli.exceptions import CliError
 
 from sparkwright.connection import advice
 from sparkwright.errors import nearest
+
+KEEPALIVE_S, SILENCE_S = 15, 45
+"""How often a quiet connection is tried, and how long nobody may answer."""
 
 
 def limited(inventory: Inventory, patterns: Iterable[str], option: str = "--limit") -> list[Host]:
@@ -84,5 +88,37 @@ def explain_failures() -> None:
                 key=host.data.get("ssh_key"),
             )
             raise ConnectError(f"{error}\n        {text}") from None
+        _notice_a_silent_end(self)
 
     SSHConnector.connect = explained  # type: ignore[method-assign]
+
+
+def _notice_a_silent_end(connector: SSHConnector) -> None:
+    """A host that loses power or its cable says no goodbye: without this, a run waits for ever."""
+    transport = connector.client.get_transport() if connector.client else None
+    if transport is None:
+        return
+    transport.set_keepalive(KEEPALIVE_S)
+    # Linux: the kernel gives a connection up whose packets nobody acknowledged for so long.
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    sock = getattr(transport, "sock", None)
+    if option is not None and isinstance(sock, socket.socket):
+        sock.setsockopt(socket.IPPROTO_TCP, option, SILENCE_S * 1000)
+
+
+def refuse_unclear_answers() -> None:
+    """Without `-y`, what is no consent must not end as a success that did nothing, nor in a
+    traceback."""
+    confirm = cli._do_confirm
+
+    @wraps(confirm)
+    def asked(message: str) -> bool:
+        try:
+            agreed = confirm(message)
+        except EOFError:
+            agreed = False
+        if not agreed:
+            raise CliError("nothing was done: Enter goes on, or run it with -y")
+        return True
+
+    cli._do_confirm = asked

@@ -26,16 +26,27 @@ class InventoryError(CliError, PyinfraError):
 
 
 def plan_before_connecting() -> None:
-    """Let a run of deploy.py show the inventory's mistakes before it waits for any host."""
+    """Let a run show the inventory's mistakes, or a missing --limit, before it waits for a host."""
     connect_all = cli.connect_all
 
     @wraps(connect_all)
     def guarded(state: State) -> None:
-        if any(Path(word).name == "deploy.py" for word in sys.argv):
+        names = {Path(word).name for word in sys.argv}
+        if "deploy.py" in names:
             _sound_plan()
+        if "rollback.py" in names and not isinstance(state.limit_hosts, list):
+            _refuse_a_whole_fleet(state.inventory)
         connect_all(state)
 
     cli.connect_all = guarded
+
+
+def _refuse_a_whole_fleet(whole: Inventory) -> None:
+    if len(whole) > 1:
+        raise InventoryError(
+            f"the inventory has {len(whole)} hosts: name those that are to go back, "
+            "--limit HOST or --limit GROUP; nothing was done"
+        )
 
 
 def known_plan() -> HostPlan:

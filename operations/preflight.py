@@ -49,7 +49,8 @@ def check(plan: HostPlan) -> Iterator[FunctionCommand]:
     if failed:
         count = len(failed)
         end = f"{count} of {len(findings)} requirements not met; {host.name} was left untouched"
-        yield refuse(f"{table}\n{end}")
+        more = f", and {count - 1} more" if count > 1 else ""
+        yield refuse(f"{table}\n{end}", f"{failed[0].requirement}: {failed[0].found}{more}")
         return
     warnings = [f for f in findings if f.verdict == preflight.WARN]
     logger.debug(table)

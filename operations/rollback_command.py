@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from pyinfra import host, inventory, state
+from pyinfra import host
 
 from operations import rollout
 from operations.planning import InventoryError, chosen_hosts, known_plan, whole_plan
@@ -18,7 +18,7 @@ _KEY = "rollback_profile"
 
 
 def main(arguments: list[str]) -> int:
-    """Become pyinfra with rollback.py; its exit status: 0 when all went back and serve."""
+    """Become pyinfra with rollback.py: status 0 when all went back and serve; 2 for a mistake."""
     parser = argparse.ArgumentParser(
         prog="sparkwright rollback",
         description="Go back to the previous release and configuration, canary first, each host by "
@@ -34,11 +34,15 @@ def main(arguments: list[str]) -> int:
         default=[],
         help="a host, a group or a pattern; may be given again. Needed unless there is one host",
     )
-    options = parser.parse_args(arguments)
+    # In any order: the profile stands behind --limit where people think of it last.
+    options = parser.parse_intermixed_args(arguments)
     path = Path(options.inventory)
+    if not path.is_file():
+        print(f"sparkwright rollback: {path}: no such file, nothing was done", file=sys.stderr)
+        return 2
     # pyinfra must run in the project's folder: config.py and group_data/ are there.
     command = [str(Path(sys.executable).parent / "pyinfra"), "-y"]
-    command.append(str(path.resolve()) if path.exists() else options.inventory)
+    command.append(str(path.resolve()))
     command.append("rollback.py")
     for limit in options.limit:
         command += ["--limit", limit]
@@ -52,14 +56,9 @@ def main(arguments: list[str]) -> int:
 def instances_to_go_back() -> list[str]:
     """The instances of the host at hand that are to go back; notes it as a member of a wave.
 
-    Raises InventoryError without a limit in a fleet, and for a profile that no chosen host serves.
+    Raises InventoryError for a profile that no chosen host serves.
     """
     plan = known_plan()
-    if not isinstance(state.limit_hosts, list) and len(inventory) > 1:
-        raise InventoryError(
-            f"the inventory has {len(inventory)} hosts: name those that are to go back, "
-            "--limit HOST or --limit GROUP; nothing was done"
-        )
     wanted = host.data.get(_KEY)
     names = [i.name for i in plan.instances if wanted in (None, i.name)]
     chosen = [whole_plan().hosts[name] for name in chosen_hosts()]

@@ -24,6 +24,7 @@ from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
 from operations.planning import chosen_hosts, whole_plan
+from operations.run import REASONS
 from operations.status import ask
 from sparkwright import rollout
 from sparkwright.rollout import Member, Outcome, Row
@@ -225,6 +226,8 @@ def _sum_up(state: State) -> None:
 
 def _rows(host: Host, outcome: Outcome, answer: Answer | None) -> list[Row]:
     note = _RUN.notes.get(host.name, "")
+    if outcome in (Outcome.DROPPED, Outcome.FAILED):
+        note = note or REASONS.get(host.name, "")
     plan = whole_plan().hosts[host.name]
     if outcome in (Outcome.UNCHANGED, Outcome.UPDATED):
         rows = [Row(host.name, i.name, i.release.id, outcome) for i in plan.instances]
@@ -244,6 +247,8 @@ def _rows(host: Host, outcome: Outcome, answer: Answer | None) -> list[Row]:
                 why = instance.reason
             if answer.transaction:  # this run was cut off from it, or stopped
                 told, why = outcome, f"an activation is {answer.transaction}"
+                if answer.transaction.startswith(Outcome.IN_PROGRESS.value):
+                    told, why = Outcome.IN_PROGRESS, answer.transaction
         serves = instance.name if instance.serves else f"{instance.name} (does not serve)"
         rows.append(Row(host.name, serves, instance.release, told, why))
     return rows or [Row(host.name, "nothing", "-", outcome, note)]

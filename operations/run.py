@@ -50,7 +50,9 @@ def one_host(body: Callable[P, Iterator[FunctionCommand]]) -> Callable[P, Iterat
         except NoAnswerError as error:
             yield refuse(str(error))
         except Exception as error:
-            yield refuse(f"{type(error).__name__}: {error}")
+            # paramiko says of a connection that broke no more than `EOFError`.
+            text = f"{type(error).__name__}: {error}".removesuffix(": ")
+            yield refuse(text if _connected(host) else _LOST)
 
     return guarded
 
@@ -79,15 +81,23 @@ def observed(**request: object) -> dict[str, Any]:
     return answer
 
 
-def refuse(message: str) -> FunctionCommand:
-    """A command that fails on this host only and shows the message, without any round trip."""
+REASONS: dict[str, str] = {}
+"""Why hosts were refused, in a few words, for the summary."""
+
+
+def refuse(message: str, reason: str = "") -> FunctionCommand:
+    """A command that fails on this host only and shows the message, without any round trip.
+
+    reason: the message in a few words; default: its first line.
+    """
     if not state.is_executing:
         # `--dry`, or before the question whether to go on: nothing else would show it.
         _say(host, message)
-    return FunctionCommand(_refuse, (message,), {})
+    return FunctionCommand(_refuse, (message, reason or message.partition("\n")[0]), {})
 
 
-def _refuse(state: State, host: Host, message: str) -> bool:
+def _refuse(state: State, host: Host, message: str, reason: str) -> bool:
+    REASONS[host.name] = reason
     _say(host, message)
     return False
 

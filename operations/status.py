@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gevent import Timeout
 from pyinfra.api import QuoteString, StringCommand
 from pyinfra.api.host import Host
 
@@ -31,9 +32,13 @@ def ask(host: Host) -> Answer:
                 arguments[name] = host.data.get(name)
         arguments["_sudo"], script = True, _SCRIPT.replace("SUDO ", "")
     try:
-        done, output = host.run_shell_command(
-            StringCommand("sh", "-c", QuoteString(script)), **arguments
-        )
+        # `_timeout` is for what a command says; opening one on a dead connection may take longer.
+        with Timeout(TIMEOUT_S + 15):
+            done, output = host.run_shell_command(
+                StringCommand("sh", "-c", QuoteString(script)), **arguments
+            )
+    except Timeout:
+        return Answer(f"no answer in {TIMEOUT_S + 15} s")
     except Exception as error:
         return Answer(f"the connection broke: {type(error).__name__}: {error}".rstrip(": "))
     try:

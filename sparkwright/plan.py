@@ -26,6 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 T = TypeVar("T", bound=Setting)
 
+ALLOWANCE_S = 120
+"""What a start may take beyond the engine's own limit: imports before, the API server after it."""
+
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 
 
@@ -60,8 +63,11 @@ class Instance:
 
     @property
     def start_timeout_s(self) -> int:
-        """Longest start, in seconds."""
-        longest = self.profile.ready_timeout_s
+        """Longest start, in seconds, as systemd enforces it.
+
+        It is the outer limit, so that the engine's own error is what is read; a cap is a cap.
+        """
+        longest = self.profile.ready_timeout_s + ALLOWANCE_S
         return longest if self.start_cap_s is None else min(longest, self.start_cap_s)
 
     @property

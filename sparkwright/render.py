@@ -99,15 +99,14 @@ def instance_files(instance: Instance) -> list[ManagedFile]:
     drop_in = template(
         "etc/systemd/system/vllm@.service.d/instance.conf",
         instance=instance,
-        # systemd's limit must be the outer one, so that the engine's own error is what is read.
-        start_timeout_s=instance.start_timeout_s + 120,
+        start_timeout_s=instance.start_timeout_s,
         stop_timeout_s=profile.shutdown_timeout_s + 30,
     )
     start = {
         "endpoint": {"host": profile.host, "port": profile.port, "name": profile.names[0]},
         "phases": engine.PHASES,
         "normal": engine.normal_start(profile),
-        "timeout_s": instance.start_timeout_s + 150,
+        "timeout_s": instance.start_timeout_s + 30,
         "memory_fraction": profile.gpu_memory_utilization,
     }
     serve = engine.serve_yaml(

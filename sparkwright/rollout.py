@@ -85,6 +85,8 @@ class Outcome(Enum):
     ROLLED_BACK = "rolled back"
     FAILED = "failed"
     """Its turn began, and did not end well."""
+    IN_PROGRESS = "in progress"
+    """Its turn began, and goes on without this run."""
     NOT_REACHED = "not reached"
     """It needs a change, and the run ended before its turn began."""
     HELD_BACK = "held back"

@@ -90,7 +90,7 @@ def test_a_run_that_is_stopped(ran: Callable[[str], Run]) -> None:
     assert run.status == 130 and "Traceback" not in run.output
     assert "What was begun on a host goes on there" in run.output
     assert summary(run) == {
-        "@fake/h000": "failed: an activation is in progress: starting",
+        "@fake/h000": "in progress: starting",
         "@fake/h001": "not reached",
     }
 

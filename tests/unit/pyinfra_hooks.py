@@ -31,6 +31,7 @@ HOOKS: list[tuple[Callable[[], None], Any, str, list[Any]]] = [
         "_get_inventory_pattern_matches",
         [cli._apply_inventory_limit, cli._apply_inventory_exclude],
     ),
+    (connection.refuse_unclear_answers, cli, "_do_confirm", [cli._main]),
     (rollout.guard_runs, cli, "run_ops", [cli._main]),
     (rollout.guard_runs, cli, "disconnect_all", [cli.cli.callback]),
     (reading.explain_mistakes, inventory, "exec_file", [inventory._get_group_data]),

@@ -160,7 +160,7 @@ def test_a_cap_on_starts() -> None:
     capped = plan(("a", "one", {"rollout": {"start_timeout_s": "5min"}}))
     assert capped.hosts["a"].instances[0].start_timeout_s == 300
     higher = plan(("a", "one", {"rollout": {"start_timeout_s": "2h"}}))
-    assert higher.hosts["a"].instances[0].start_timeout_s == 3600
+    assert higher.hosts["a"].instances[0].start_timeout_s == 3720
     slow = {"one": {"profile": {**PROFILE, "expects": {"cold_start_s": 400}}}}
     told = plan(("a", "one", {"rollout": {"start_timeout_s": 300}}), groups=slow).problems
     assert [str(problem) for problem in told] == [
