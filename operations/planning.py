@@ -83,8 +83,10 @@ def chosen_hosts() -> set[str]:
 def whole_plan() -> Plan:
     """The plan of the whole inventory of this run, with every problem."""
     plan = plan_inventory(inventory, sys.argv)
-    for warning in together(plan.warnings) if not plan.problems else ():
-        logger.warning(str(warning))
+    # Going back has nothing to do with what the inventory says.
+    back = any(Path(word).name == "rollback.py" for word in sys.argv)
+    for warning in together(plan.warnings) if not plan.problems and not back else ():
+        logger.warning(f"warning: {warning}")
     halved = checks.halved_pairs(plan, chosen_hosts())
     return replace(plan, problems=(*plan.problems, *halved))
 

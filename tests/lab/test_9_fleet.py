@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,37 @@ def test_status_of_a_host_that_is_off(fleet: tuple[list[Spark], Path]) -> None:
     assert seen.returncode == 1
     assert "spark-2  standin" in seen.stdout and "NO ANSWER: " in seen.stdout
     assert "Traceback" not in seen.stderr
+
+
+def test_a_host_that_vanishes(fleet: tuple[list[Spark], Path]) -> None:
+    """Without power or network it says no goodbye: the run ends all the same, and says so."""
+    hosts, folder = fleet
+    canary = hosts[0]
+    slow = {"standin": {**STANDIN, "max_model_len": 512, "env": {"STANDIN_START_SECONDS": "15"}}}
+    file = str(inventory(folder, hosts, slow, release=1))
+    started = entered(hosts)
+
+    def vanish() -> None:
+        canary.wait_until("systemctl is-active vllm@standin | grep -x activating")
+        docker("network", "disconnect", f"sparkwright-{LAB}", canary.container)
+
+    thread = threading.Thread(target=vanish)
+    thread.start()
+    try:
+        run = pyinfra(file)
+        thread.join()
+        assert run.code == 1 and "[spark-1] the connection was lost" in run.output, run.output
+        first, *others = summary(run)
+        assert "unknown" in first and "failed: " in first, run.output
+        assert all(line.endswith("held back: canary spark-1 failed") for line in others)
+        assert entered(hosts)[1:] == started[1:]
+    finally:
+        address = canary.data["ssh_hostname"]
+        docker("network", "connect", "--ip", address, f"sparkwright-{LAB}", canary.container)
+    run = pyinfra(file)
+    assert run.code == 0, run.output
+    assert [line.split()[-1] for line in summary(run)] == ["unchanged", "updated", "updated"]
+
+
+def docker(*words: str) -> None:
+    subprocess.run(["docker", *words], check=True, capture_output=True)
