@@ -177,12 +177,17 @@ def write(path: str, text: str | bytes, mode: int = 0o644) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside)
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(handle, "wb") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text if isinstance(text, bytes) else text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with open(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text if isinstance(text, bytes) else text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
 
 
 def read_json(path: str) -> dict[str, object]:

@@ -35,17 +35,22 @@ def run(command: str, names: list[str], gone: Sequence[str] = ()) -> None:
     words += ["--without", *gone] if gone else []
     launches = 0
     while True:
+        before = transaction.result().get("id")
         own = service.launch(transaction.UNIT, words)
         if not own:
             say("      an activation is under way on this host; this run joins it")
         relayed = _relay()
         ended = transaction.result()
+        if own and ended.get("id") == before:
+            # It ended before it began, or could not leave a result: this is an older one.
+            ended = {}
         if _covers(ended, command, names, gone, own):
             break
         if own and "error" not in ended and not service.is_running(transaction.UNIT):
             raise Refusal(
-                f"the activation was killed before its end; run the same command again, which "
-                f"finishes it (sudo journalctl -u {transaction.UNIT})"
+                "the activation left no result: it was stopped or killed before its end, or the "
+                "disk is full; run the same command again, which finishes it (sudo journalctl -u "
+                f"{transaction.UNIT})"
             )
         launches += own
         if launches == _LAUNCHES:

@@ -56,7 +56,7 @@ class Instance:
         }
 
     def release(self) -> str:
-        return (content(f"{self.source}/release") or b"").decode().strip()
+        return (content(f"{self.source}/release") or b"").decode(errors="replace").strip()
 
     def has_release(self) -> bool:
         """False when the release was deleted, or not built yet."""

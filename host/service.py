@@ -74,6 +74,11 @@ def show(unit: str) -> Unit:
     )
 
 
+def is_masked(unit: str) -> bool:
+    """True when somebody took the unit away from systemd: it can neither be started nor enabled."""
+    return systemctl("is-enabled", unit, check=False).startswith("masked")
+
+
 class Journal:
     """Lines that one start of a unit wrote, new ones at each call."""
 
@@ -264,7 +269,7 @@ def left_behind(unit: str) -> list[str]:
 def launch(unit: str, command: list[str]) -> bool:
     """Start a command as a unit of its own, which no connection ends; False when that runs already.
 
-    Killed, it is started again, three times at most: it finds what it was doing in its record.
+    Killed, it is started again, a few times: it finds what it was doing in its record.
     """
     if is_running(unit):
         return False

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import time
@@ -24,7 +25,7 @@ import service
 import starting
 from common import VAR, Refusal, lock, read_json, say, settle, write
 from instance import Instance
-from undoing import TerminatedError, Undoing
+from undoing import TerminatedError, Undoing, at_any_rate, strings
 
 UNIT = "sparkwright-activation.service"
 RECOVERY = "sparkwright-recover.service"
@@ -47,7 +48,7 @@ def record() -> dict[str, object]:
 
 def result() -> dict[str, object]:
     """How the last one ended: `{"command": …, "names": […], "tried": {name: fingerprint}, "error":
-    message or null}`.
+    message or null, "id": another one each time}`.
 
     The fingerprint of what was to be removed is that of nothing.
     """
@@ -58,36 +59,47 @@ def run(names: Sequence[str], gone: Sequence[str] = (), command: str = "apply") 
     """Bring instances to what is staged (`rollback`: to what was before) and remove others; first
     finish what was cut off. Raises Refusal with the reason when that can't be."""
     signal.signal(signal.SIGTERM, _terminate)
-    with lock("activation", "starting an engine"):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{VAR}/transaction-result.json")
+    try:
+        with lock("activation", "starting an engine"):
+            _run(names, gone, command)
+    except TerminatedError as problem:
+        raise Refusal(str(problem)) from None
+
+
+def _run(names: Sequence[str], gone: Sequence[str], command: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{VAR}/transaction-result.json")
+    tried: dict[str, str] = {}
+    error: str | None = "it was cut off"
+    try:
+        _refuse_damage()
         tried = {one.name: one.fingerprint(whole=True) for one in _asked(names, gone, command)}
-        error: str | None = "it was cut off"
         try:
-            _refuse_damage()
-            try:
-                finish()
-            except Refusal as refusal:
-                failed = read_json(f"{VAR}/state.json")
-                same = any(_tried(failed.get(name)) == tried[name] for name in names)
-                if same or not tried:
-                    raise
-                say(f"      {refusal}")
-            signal.signal(signal.SIGTERM, _terminate)
-            if tried:
-                # Read anew: what was before is another one when something was finished.
-                asked = _asked(names, gone, command)
-                tried = {one.name: one.fingerprint(whole=True) for one in asked}
-                wanted, unwanted = asked[: len(names)], asked[len(names) :]
-                _Transaction.prepare(wanted, unwanted, command).forward()
-            error = None
-        except (Refusal, OSError, TerminatedError) as problem:
-            error = str(problem)
-            raise Refusal(error) from None
-        finally:
-            ended = {"command": command, "names": [*names], "tried": tried, "error": error}
+            finish()
+        except Refusal as refusal:
+            failed = read_json(f"{VAR}/state.json")
+            same = any(_tried(failed.get(name)) == tried[name] for name in names)
+            if same or not tried:
+                raise
+            say(f"      {refusal}")
+        signal.signal(signal.SIGTERM, _terminate)
+        if tried:
+            # Read anew: what was before is another one when something was finished.
+            asked = _asked(names, gone, command)
+            tried = {one.name: one.fingerprint(whole=True) for one in asked}
+            wanted, unwanted = asked[: len(names)], asked[len(names) :]
+            _Transaction.prepare(wanted, unwanted, command).forward()
+        error = None
+    except (Refusal, OSError, TerminatedError) as problem:
+        error = str(problem)
+        raise Refusal(error) from None
+    finally:
+        ended = {"command": command, "names": [*names], "tried": tried, "error": error}
+        # On a full disk the reason is on the screen all the same.
+        with contextlib.suppress(OSError):
             # An engine's words may be in it.
-            write(f"{VAR}/transaction-result.json", json.dumps(ended), 0o600)
+            text = json.dumps({**ended, "id": secrets.token_hex(8)})
+            write(f"{VAR}/transaction-result.json", text, 0o600)
 
 
 def _asked(names: Sequence[str], gone: Sequence[str], command: str) -> list[Instance]:
@@ -95,18 +107,39 @@ def _asked(names: Sequence[str], gone: Sequence[str], command: str) -> list[Inst
 
 
 def _refuse_damage() -> None:
-    """Raises Refusal when there is a record, but nobody can tell what it was about."""
-    if record().get("phase") != _UNKNOWN:
+    """Raises Refusal when there is a record, but nobody can tell what it was about, or what it
+    kept is gone."""
+    path, folder = f"{VAR}/transaction.json", f"{VAR}/transaction"
+    known = record()
+    if not known:
         return
-    with contextlib.suppress(OSError), open(f"{VAR}/transaction.json", errors="replace") as file:
-        found = repr(file.read(60))
-        folder = f"{VAR}/transaction"
-        raise Refusal(
-            f"{VAR}/transaction.json can't be read (it begins with {found}), so nobody knows how "
-            f"far the activation came that was cut off; nothing was touched. What was in service "
-            f"before it is in {folder}/NAME/before. Move transaction.json and transaction/ "
-            "elsewhere and run the same command again: it brings what is staged"
-        )
+    missing = [name for name in _needed(known) if not os.path.exists(f"{folder}/{name}")]
+    if known.get("phase") == _UNKNOWN:
+        with contextlib.suppress(OSError), open(path, errors="replace") as file:
+            _refuse(f"can't be read (it begins with {file.read(60)!r})")
+    elif missing:
+        _refuse(f"tells of files that are gone ({', '.join(missing)} in {folder})")
+
+
+def _needed(known: dict[str, object]) -> list[str]:
+    """Files below transaction/ without which a record leads nowhere."""
+    gone = strings(known.get("gone"))
+    kept = [name for name in strings(known.get("changed")) if name not in strings(known.get("new"))]
+    needed = [f"{name}/next/start.json" for name in strings(known["names"]) if name not in gone]
+    # At its end what was before is moved away.
+    if known.get("phase") != "done":
+        needed += [f"{name}/before/{file}" for name in kept for file in ("release", "serve.yaml")]
+    return needed
+
+
+def _refuse(what: str) -> None:
+    folder = f"{VAR}/transaction"
+    raise Refusal(
+        f"{VAR}/transaction.json {what}, so nobody knows how far the activation came that was cut "
+        f"off; nothing was touched. What was in service before it is in {folder}/NAME/before. "
+        "Move transaction.json and transaction/ elsewhere and run the same command again: it "
+        "brings what is staged"
+    )
 
 
 def instance_of(command: str, name: str) -> Instance:
@@ -132,7 +165,8 @@ def finish() -> None:
         cut.restore()
     elif cut.phase == "starting" and not cut.data.get("again"):
         # Once: a start that takes the host down must not do so at every boot.
-        cut.note("starting", again=True)
+        with at_any_rate():
+            cut.note("starting", again=True)
         cut.forward()
     else:
         reason = cut.data.get("reason") or f"the activation was cut off while {cut.phase}"
@@ -168,7 +202,8 @@ def _recover() -> None:
     again = cut.phase == "starting" and cut.data.get("again")
     if again or cut.phase in ("stopping", "switching", "undoing"):
         reason = f"the activation was cut off by a reboot while {cut.phase}"
-        cut.note(cut.phase, reason=cut.data.get("reason") or reason)
+        with at_any_rate():
+            cut.note(cut.phase, reason=cut.data.get("reason") or reason)
         cut.put_back()
 
 
@@ -185,6 +220,11 @@ class _Transaction(Undoing):
         for one in wanted:
             if not one.start:
                 raise Refusal(f"nothing is staged for {one.name} in {one.source}")
+            if service.is_masked(one.unit):
+                raise Refusal(
+                    f"{one.unit} is masked, so it can't be started; nothing was stopped. "
+                    f"systemctl unmask {one.unit}, or take the host out of the group"
+                )
             if not one.in_place():
                 one.verify()
         for one in wanted:

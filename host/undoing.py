@@ -67,16 +67,16 @@ class Undoing:
             reason = f"{failed}: {reason}"
         detail = getattr(problem, "detail", None) or self.data.get("detail")
         detail = detail or {"exception": reason, "phase": self.phase}
-        with _at_any_rate():
+        with at_any_rate():
             self.note("undoing", reason=reason, detail=detail, failed=failed)
-        with _at_any_rate():
+        with at_any_rate():
             Instance(failed).keep_log("new", getattr(problem, "detail", {}).get("invocation"))
         say(f"      {reason}")
         say("      everything is put back to what was in service before")
         for name in self.names:
             if name == failed or name in strings(self.data["stopped"]):
                 # The files go back all the same; a start says what still is in its way.
-                with _at_any_rate():
+                with at_any_rate():
                     starting.stop(self.next(name))
         _leave_to_the_boot()
         self.put_back()
@@ -87,20 +87,20 @@ class Undoing:
         new = strings(self.data["new"])
         for one in self.those("changed"):
             if one.name in new:
-                with _at_any_rate():
+                with at_any_rate():
                     service.systemctl("stop", "--no-block", one.unit, check=False)
                     one.withdraw()
                 continue
             old = self.before(one.name)
-            with _at_any_rate():
+            with at_any_rate():
                 self.put(old)
             if old.differs():
                 # A mixture must not start, neither now nor at a boot.
-                with _at_any_rate():
+                with at_any_rate():
                     service.systemctl("disable", "--quiet", old.unit, check=False)
                     service.systemctl("stop", "--no-block", old.unit, check=False)
         settle()
-        with _at_any_rate():
+        with at_any_rate():
             self.note("restoring")
 
     def put(self, one: Instance) -> None:
@@ -117,7 +117,7 @@ class Undoing:
         for name in sorted(self.names, key=lambda name: name in new):
             if name in new:
                 came = bool(back) and all(back)
-                with _at_any_rate():
+                with at_any_rate():
                     Instance(name).forget()
                 if name not in self.gone:
                     lines.append(_what_is_left(Instance(name)))
@@ -125,7 +125,7 @@ class Undoing:
                 came = self._comes_back(name, lines)
             if name in changed or not came:
                 back.append(came)
-                with _at_any_rate():
+                with at_any_rate():
                     self.remember(name, "rolled back" if came else "failed", reason)
         self.end()
         raise Refusal("\n      ".join([reason, *lines]))
@@ -144,16 +144,17 @@ class Undoing:
                 starting.stop(old)
             except _TOLERATED as left:
                 state = f"not stopped ({left})"
-            with _at_any_rate():
+            with at_any_rate():
                 old.keep_log("old", detail.get("invocation"))
                 old.remember(status="failed", old_invocation=detail.get("invocation"))
+            logs = f"\n      logs are kept in {old.failures}" * os.path.isdir(old.failures)
             lines.append(
-                f"{name}: {old.unit} is {state}, nothing serves: there is no way back: {problem}\n"
-                f"      logs are kept in {old.failures}"
+                f"{name}: {old.unit} is {state}, nothing serves: there is no way back: {problem}"
+                f"{logs}"
             )
             return False
         lines.append(f"{name}: what was in service before ({old.release()}) serves: {proof}")
-        with _at_any_rate():
+        with at_any_rate():
             old.remember(status="serving")
         return True
 
@@ -195,7 +196,7 @@ def _what_is_left(one: Instance) -> str:
 
 
 @contextlib.contextmanager
-def _at_any_rate() -> Iterator[None]:
+def at_any_rate() -> Iterator[None]:
     """What fails on the way back is said, but keeps nothing else from going back."""
     try:
         yield

@@ -158,6 +158,8 @@ class Spark:
         monkeypatch.setattr(instance, "ENGINE_USER", pwd.getpwuid(os.getuid()).pw_name)
         self.verified: list[str] = []
         self.stopping_host = False
+        self.masked: list[str] = []
+        monkeypatch.setattr(service, "is_masked", lambda unit: unit in self.masked)
         monkeypatch.setattr(service, "left_behind", lambda _: self.systemd.left)
         monkeypatch.setattr(service, "shutting_down", lambda: self.stopping_host)
         monkeypatch.setattr(transaction.signal, "signal", lambda *_: None)

@@ -98,7 +98,9 @@ def test_one_that_was_killed_for_good(spark: Spark, monkeypatch: pytest.MonkeyPa
     spark.stage(a={})
     Relayed(spark, monkeypatch, [])
     monkeypatch.setattr(service, "launch", lambda *_: True)
-    with pytest.raises(Refusal, match="the activation was killed before its end; run the same"):
+    with pytest.raises(
+        Refusal, match="the activation left no result: it was stopped or killed before its end"
+    ):
         detached.run("apply", ["a"])
 
 
