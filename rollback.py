@@ -8,6 +8,8 @@ from operations.rollback_command import instances_to_go_back
 
 names = instances_to_go_back()
 
+instances.survey_back(name="See what each host serves", names=names)
+
 for wave in range(rollout.count()):
     title = rollout.title("Go back to the previous release and configuration", wave)
     instances.go_back(name=title, names=names, wave=wave)

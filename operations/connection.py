@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterable
 from fnmatch import fnmatch
 from functools import wraps
+from pathlib import Path
+from typing import Any
 
 from pyinfra.api.exceptions import ConnectError, NoGroupError, PyinfraError
 from pyinfra.api.host import Host
@@ -15,6 +17,8 @@ from pyinfra.connectors.ssh import SSHConnector
 from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
+from operations.reading import no_inventory
+from operations.run import failed
 from sparkwright.connection import advice
 from sparkwright.errors import nearest
 
@@ -36,9 +40,9 @@ def limited(inventory: Inventory, patterns: Iterable[str], option: str = "--limi
         if not hosts:
             groups = {group for host in inventory for group in host.groups}
             known = groups | {host.name for host in inventory}
+            tail = f"give {option} once for each" if "," in pattern else nearest(pattern, known)
             raise CliError(
-                f"{option} {pattern}: no such host or group of hosts, nothing was done; "
-                f"{nearest(pattern, known)}"
+                f"{option} {pattern}: no such host or group of hosts, nothing was done; {tail}"
             )
         found.update(hosts)
     return [host for host in inventory if host in found]
@@ -49,19 +53,28 @@ def refuse_empty_runs() -> None:
 
     pyinfra 3.10 only warns, and never reads the deploy file then.
     """
-    connect_all = cli.connect_all
+    connect_all, make_inventory = cli.connect_all, cli.make_inventory
+
+    @wraps(make_inventory)
+    def made(inventory: str, **options: Any) -> Inventory:
+        # pyinfra takes also names of hosts and of functions, which have no such form.
+        wrong = no_inventory(inventory)
+        if wrong and (inventory.endswith(".py") or Path(inventory).is_dir()):
+            raise CliError(f"{wrong}, nothing was done")
+        return make_inventory(inventory, **options)
 
     @wraps(connect_all)
     def guarded(state: State) -> None:
         if not any(state.is_host_in_limit(host) for host in state.inventory):
-            names = ", ".join(host.name for host in state.inventory) or "none"
+            names = ", ".join(host.name for host in state.inventory)
             raise CliError(
-                "no host to work on, nothing was done. Hosts of the inventory: "
-                f"{names}. Check the path of the inventory and --limit"
+                f"no host to work on, nothing was done: --exclude leaves none of {names}"
+                if names
+                else "no host to work on, nothing was done: the inventory names no host"
             )
         connect_all(state)
 
-    cli.connect_all = guarded
+    cli.connect_all, cli.make_inventory = guarded, made
     assert cli._get_inventory_pattern_matches  # another version may have another name for it
     cli._get_inventory_pattern_matches = limited
 
@@ -87,6 +100,7 @@ def explain_failures() -> None:
                 user=host.data.get("ssh_user"),
                 key=host.data.get("ssh_key"),
             )
+            failed(host.name, str(error))
             raise ConnectError(f"{error}\n        {text}") from None
         _notice_a_silent_end(self)
 

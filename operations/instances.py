@@ -12,6 +12,7 @@ from pyinfra.api import FunctionCommand, operation
 from facts.observe import Instances
 from operations import files, rollout
 from operations.run import fact, observed, one_host, refuse, shown
+from operations.status import ask
 from sparkwright import paths, render
 from sparkwright.plan import HostPlan
 from sparkwright.render import ManagedFile
@@ -111,12 +112,34 @@ def activate(plan: HostPlan, wave: int) -> Iterator[FunctionCommand]:
 
 @operation()
 @one_host
+def survey_back(names: Sequence[str]) -> Iterator[FunctionCommand]:
+    """See whether the instances serve already what they went back to; changes nothing.
+
+    + names: of instances of this host
+    """
+    rollout.forget(host.name)
+    answer = ask(host)
+    if answer.problem:
+        yield refuse(answer.problem)
+        return
+    done = {one.name for one in answer.instances if one.serves and one.went_back}
+    change = not done.issuperset(names) or bool(answer.transaction)
+    rollout.note(host.name, change, answered=pyinfra_state.is_executing)
+    rollout.saw(host.name, answer)
+    if not change:
+        rollout.say_of(host.name, "already went back" if names else "nothing is to serve there")
+    host.noop("nothing to do" if not change else "to go back")
+
+
+@operation()
+@one_host
 def go_back(names: Sequence[str], wave: int) -> Iterator[FunctionCommand]:
     """Put the previous release and configuration of instances in service, on one wave's hosts.
 
     + names: of instances of this host
     + wave: from 0, the canary's
     """
+    # When each instance last changed is known from the survey.
     yield from _in_turn(wave, ["rollback", *names], Outcome.WENT_BACK)
 
 
@@ -131,7 +154,9 @@ def _in_turn(
     elif rollout.is_turn(host.name, wave, executing):
         if executing:
             rollout.begin(host.name)
-            rollout.remember(host.name, observed(stamps=[paths.STATE])["stamps"].get(paths.STATE))
+            if outcome is Outcome.UPDATED:
+                seen = observed(stamps=[paths.STATE])["stamps"]
+                rollout.remember(host.name, seen.get(paths.STATE))
         yield shown("python3", _PROGRAM, *words)
         # Only reached when it did not fail.
         if executing:

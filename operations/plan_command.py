@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import sys
-from pathlib import Path
 
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import State
@@ -16,7 +15,7 @@ from pyinfra_cli.exceptions import CliError
 from pyinfra_cli.inventory import make_inventory
 
 from operations.planning import plan_inventory
-from operations.reading import explain_mistakes
+from operations.reading import explain_mistakes, no_inventory
 from sparkwright import report
 from sparkwright.plan import ROOT
 
@@ -34,10 +33,9 @@ def main(arguments: list[str]) -> int:
     # pyinfra says on its log what it skips of an inventory; that is for its own runs.
     logging.getLogger("pyinfra").setLevel(logging.ERROR)
     explain_mistakes()
-    if not Path(options.inventory).is_file():
-        is_folder = Path(options.inventory).is_dir()
-        told = "is a folder, name a file in it" if is_folder else "no such file"
-        print(f"sparkwright plan: {options.inventory}: {told}", file=sys.stderr)
+    wrong = no_inventory(options.inventory)
+    if wrong:
+        print(f"sparkwright plan: {wrong}", file=sys.stderr)
         return 2
     try:
         # pyinfra notes in its state which file it reads; what a file prints is no part of a plan.

@@ -17,8 +17,11 @@ from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
 from sparkwright import checks, rollout
-from sparkwright.errors import PlanError, together
+from sparkwright.errors import PlanError, nearest, together
 from sparkwright.plan import HostPlan, Plan, RawHost, make_plan
+
+PROFILE_KEY = "rollback_profile"
+"""Data of a host that names the only profile that is to go back."""
 
 
 class InventoryError(CliError, PyinfraError):
@@ -26,40 +29,62 @@ class InventoryError(CliError, PyinfraError):
 
 
 def plan_before_connecting() -> None:
-    """Let a run show the inventory's mistakes, or a missing --limit, before it waits for a host."""
+    """Let a deploy or a rollback show the inventory's mistakes before it waits for any host."""
     connect_all = cli.connect_all
 
     @wraps(connect_all)
     def guarded(state: State) -> None:
-        names = {Path(word).name for word in sys.argv}
-        if "deploy.py" in names:
-            _sound_plan()
-        if "rollback.py" in names and not isinstance(state.limit_hosts, list):
-            _refuse_a_whole_fleet(state.inventory)
+        if is_run_of("deploy.py"):
+            _warn(_sound_plan())
+        if is_run_of("rollback.py"):
+            check_rollback()
         connect_all(state)
 
     cli.connect_all = guarded
 
 
-def _refuse_a_whole_fleet(whole: Inventory) -> None:
-    if len(whole) > 1:
+def is_run_of(file: str) -> bool:
+    """Whether this process runs that file of the project."""
+    return any(Path(word).name == file for word in sys.argv)
+
+
+def check_rollback() -> None:
+    """Raises InventoryError when it isn't clear which hosts, or what of them, are to go back."""
+    if not isinstance(state.limit_hosts, list) and len(inventory) > 1:
         raise InventoryError(
-            f"the inventory has {len(whole)} hosts: name those that are to go back, "
+            f"the inventory has {len(inventory)} hosts: name those that are to go back, "
             "--limit HOST or --limit GROUP; nothing was done"
+        )
+    _known_plan()
+    wanted = next(iter(inventory)).data.get(PROFILE_KEY)
+    chosen = [whole_plan().hosts[name] for name in chosen_hosts()]
+    served = {instance.name for entry in chosen for instance in entry.instances}
+    if wanted is not None and wanted not in served:
+        raise InventoryError(
+            f"no chosen host serves {wanted!r}, nothing was done; {nearest(str(wanted), served)}"
         )
 
 
-def known_plan() -> HostPlan:
-    """The plan of the host at hand, as far as going back needs it.
+def _warn(plan: Plan) -> None:
+    """Show what the plan warns of on the hosts of this run."""
+    for warning in together(rollout.warnings(plan, chosen_hosts())):
+        logger.warning(f"warning: {warning}")
 
-    Raises InventoryError for problems with which it isn't known what is to go back, or in which
+
+def known_plan() -> HostPlan:
+    """The plan of the host at hand, as far as going back needs it. Raises InventoryError."""
+    check_rollback()
+    return whole_plan().hosts[host.name]
+
+
+def _known_plan() -> None:
+    """Raises InventoryError for problems with which it isn't known what is to go back, or in which
     order; others, and those of other hosts, are for the next deploy.
     """
     groups = {entry.name: entry.groups for entry in inventory if entry.name in chosen_hosts()}
     problems = rollout.in_the_way(whole_plan(), groups)
     if problems:
         raise InventoryError(str(PlanError(problems)))
-    return whole_plan().hosts[host.name]
 
 
 def host_plan() -> HostPlan:
@@ -83,10 +108,6 @@ def chosen_hosts() -> set[str]:
 def whole_plan() -> Plan:
     """The plan of the whole inventory of this run, with every problem."""
     plan = plan_inventory(inventory, sys.argv)
-    # Going back has nothing to do with what the inventory says.
-    back = any(Path(word).name == "rollback.py" for word in sys.argv)
-    for warning in together(plan.warnings) if not plan.problems and not back else ():
-        logger.warning(f"warning: {warning}")
     halved = checks.halved_pairs(plan, chosen_hosts())
     return replace(plan, problems=(*plan.problems, *halved))
 

@@ -34,14 +34,14 @@ def check(plan: HostPlan) -> Iterator[FunctionCommand]:
         yield refuse(
             f"Preflight of {host.name}: sudo asks for a password ({seen['sudo']}). Let {user} use "
             f"sudo without one, on the host: echo '{user} ALL=(ALL) NOPASSWD:ALL' | "
-            "sudo tee /etc/sudoers.d/sparkwright, or set _sudo_password for this host"
+            "sudo tee /etc/sudoers.d/sparkwright, or set _sudo_password for this host",
+            "sudo asks for a password",
         )
         return
     if "platform" not in seen:
         wrong = ", or _sudo_password is wrong" if host.data.get("_sudo_password") else ""
-        yield refuse(
-            f"Preflight of {host.name}: the probe gave no answer; is python3 not there{wrong}?"
-        )
+        told = f"the probe gave no answer; is python3 not there{wrong}?"
+        yield refuse(f"Preflight of {host.name}: {told}", told)
         return
     findings = preflight.judge(plan, seen, time.time())
     table = preflight.table(host.name, findings)
@@ -49,7 +49,7 @@ def check(plan: HostPlan) -> Iterator[FunctionCommand]:
     if failed:
         count = len(failed)
         end = f"{count} of {len(findings)} requirements not met; {host.name} was left untouched"
-        more = f", and {count - 1} more" if count > 1 else ""
+        more = f" and {count - 1} more" if count > 1 else ""
         yield refuse(f"{table}\n{end}", f"{failed[0].requirement}: {failed[0].found}{more}")
         return
     warnings = [f for f in findings if f.verdict == preflight.WARN]

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
@@ -51,6 +52,14 @@ def explain_mistakes() -> None:
     inventory.exec_file = explained
     assert inventory._get_groups_from_filename  # another version may have another name for it
     inventory._get_groups_from_filename = groups
+
+
+def no_inventory(path: str) -> str | None:
+    """Why a path is no file of an inventory, or None when it is one."""
+    if Path(path).is_file():
+        return None
+    told = "is a folder, name a file in it" if Path(path).is_dir() else "no such file"
+    return f"{path}: {told}"
 
 
 def misshaped(made: Mapping[str, Any]) -> Iterable[str]:

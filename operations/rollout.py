@@ -13,18 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 
+import click
 from gevent.pool import Pool
 from pyinfra import logger
 from pyinfra.api import util
 from pyinfra.api.exceptions import PyinfraError
-from pyinfra.api.host import Host
 from pyinfra.api.output import echo
 from pyinfra.api.state import State
 from pyinfra_cli import cli
 from pyinfra_cli.exceptions import CliError
 
-from operations.planning import chosen_hosts, whole_plan
-from operations.run import REASONS
+from operations.planning import chosen_hosts, is_run_of, whole_plan
+from operations.run import why
 from operations.status import ask
 from sparkwright import rollout
 from sparkwright.rollout import Member, Outcome, Row
@@ -41,6 +41,8 @@ class _Run:
     notes: dict[str, str] = field(default_factory=dict)
     before: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """When the last transaction of each instance ended, by the host's clock, before its turn."""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """What hosts said of themselves before the first wave, in a rollback."""
     begun: bool = False
     waves: tuple[tuple[Member, ...], ...] | None = None
 
@@ -79,6 +81,7 @@ def forget(host: str) -> None:
     _RUN.changes.discard(host)
     _RUN.outcomes.pop(host, None)
     _RUN.notes.pop(host, None)
+    _RUN.answers.pop(host, None)
     _RUN.waves = None
 
 
@@ -130,6 +133,17 @@ def remember(host: str, state: str | None) -> None:
     _RUN.before[host] = {name: last_at(entry) for name, entry in entries}
 
 
+def saw(host: str, answer: Answer) -> None:
+    """Keep what a host said of itself before its turn."""
+    _RUN.answers[host] = answer
+    _RUN.before[host] = {one.name: one.at for one in answer.instances}
+
+
+def say_of(host: str, note: str) -> None:
+    """What the summary says of a host beside its outcome."""
+    _RUN.notes[host] = note
+
+
 def succeeded(host: str, outcome: Outcome = Outcome.UPDATED) -> None:
     """A host did what its wave asked for."""
     _RUN.outcomes[host] = outcome
@@ -150,21 +164,19 @@ def _planned() -> tuple[tuple[Member, ...], ...]:
 def guard_runs() -> None:
     """Refuse a run whose hosts don't wait for each other; end every deploy with a summary."""
     run_ops: Callable[..., None] = cli.run_ops
-    disconnect_all = cli.disconnect_all
+    connect_all, disconnect_all = cli.connect_all, cli.disconnect_all
+
+    @wraps(connect_all)
+    def in_order(state: State) -> None:
+        given = click.get_current_context().params
+        if is_run_of("deploy.py") or is_run_of("rollback.py"):
+            _refuse_disorder(given["serial"], given["no_wait"], state.config.RETRY)
+        connect_all(state)
 
     @wraps(run_ops)
     def guarded(state: State, serial: bool = False, no_wait: bool = False) -> None:
-        option = "--serial" if serial else "--no-wait" if no_wait else None
-        if option and whole_plan.cache_info().currsize:
-            raise CliError(
-                f"{option}: waves need hosts that wait for each other, nothing was done. Run again "
-                "without it; how many hosts change at once is `rollout` in group_data/all.py"
-            )
-        if state.config.RETRY and whole_plan.cache_info().currsize:
-            raise CliError(
-                "--retry: a canary that fails would be restarted again and again, nothing was "
-                "done. Run again without it"
-            )
+        if whole_plan.cache_info().currsize:  # also of a file that includes ours
+            _refuse_disorder(serial, no_wait, state.config.RETRY)
         _RUN.begun = bool(whole_plan.cache_info().currsize)
         try:
             run_ops(state, serial=serial, no_wait=no_wait)
@@ -182,9 +194,23 @@ def guard_runs() -> None:
         finally:
             disconnect_all(state)
 
-    cli.run_ops, cli.disconnect_all = guarded, summed_up
+    cli.connect_all, cli.run_ops, cli.disconnect_all = in_order, guarded, summed_up
     # pyinfra 3.10 has set its own by now, which ends with status 0.
     signal.signal(signal.SIGINT, _interrupted)
+
+
+def _refuse_disorder(serial: bool, no_wait: bool, retry: int) -> None:
+    option = "--serial" if serial else "--no-wait" if no_wait else None
+    if option:
+        raise CliError(
+            f"{option}: waves need hosts that wait for each other, nothing was done. Run again "
+            "without it; how many hosts change at once is `rollout` in group_data/all.py"
+        )
+    if retry:
+        raise CliError(
+            "--retry: a canary that fails would be restarted again and again, nothing was "
+            "done. Run again without it"
+        )
 
 
 def _interrupted(*_: object) -> None:
@@ -217,38 +243,42 @@ def _sum_up(state: State) -> None:
     # Not pyinfra's pool, which is still full when somebody stopped the run.
     pool = Pool(state.config.PARALLEL)
     jobs = {host: pool.spawn(ask, host) for host in asked}
-    answers = {host: job.get() for host, job in jobs.items()}
-    rows = [row for host in chosen for row in _rows(host, outcomes[host.name], answers.get(host))]
+    answers = _RUN.answers | {host.name: job.get() for host, job in jobs.items()}
+    rows = [
+        row
+        for host in chosen
+        for row in _rows(host.name, outcomes[host.name], answers.get(host.name))
+    ]
     logger.info("--> Who serves what now:")
     for line in rollout.summary(rows):
         echo(f"    {line}", err=True)
 
 
-def _rows(host: Host, outcome: Outcome, answer: Answer | None) -> list[Row]:
-    note = _RUN.notes.get(host.name, "")
-    if outcome in (Outcome.DROPPED, Outcome.FAILED):
-        note = note or REASONS.get(host.name, "")
-    plan = whole_plan().hosts[host.name]
-    if outcome in (Outcome.UNCHANGED, Outcome.UPDATED):
-        rows = [Row(host.name, i.name, i.release.id, outcome) for i in plan.instances]
-        return rows or [Row(host.name, "nothing", "-", outcome)]
+def _rows(host: str, outcome: Outcome, answer: Answer | None) -> list[Row]:
+    note = _RUN.notes.get(host, "")
+    if not note and outcome in (Outcome.FAILED, Outcome.DROPPED):
+        note = why(host)
+    if outcome is Outcome.UPDATED or (outcome is Outcome.UNCHANGED and answer is None):
+        planned = whole_plan().hosts[host].instances
+        rows = [Row(host, one.name, one.release.id, outcome) for one in planned]
+        return rows or [Row(host, "nothing", "-", outcome)]
     if answer is None or answer.problem:
         reason = answer.problem if answer else "not connected"
-        unknown = f"{note}; {reason}" if note else str(reason)
-        return [Row(host.name, "unknown", None, outcome, unknown)]
+        unknown = note if reason in (note, "not connected") and note else f"{note}; {reason}"
+        return [Row(host, "unknown", None, outcome, unknown.removeprefix("; "))]
     rows = []
     for instance in answer.instances:
-        told, why = outcome, note
+        told, reason = outcome, note
         if outcome is Outcome.FAILED:
-            before = _RUN.before.get(host.name)
+            before = _RUN.before.get(host)
             # What did not change tells of an earlier run.
             if before is not None and instance.at != before.get(instance.name):
                 told = Outcome.ROLLED_BACK if instance.rolled_back else outcome
-                why = instance.reason
+                reason = instance.reason or note
             if answer.transaction:  # this run was cut off from it, or stopped
-                told, why = outcome, f"an activation is {answer.transaction}"
-                if answer.transaction.startswith(Outcome.IN_PROGRESS.value):
-                    told, why = Outcome.IN_PROGRESS, answer.transaction
+                told = Outcome.IN_PROGRESS if answer.is_running else outcome
+                reason = answer.transaction
+                reason = reason if answer.is_running else f"an activation is {reason}"
         serves = instance.name if instance.serves else f"{instance.name} (does not serve)"
-        rows.append(Row(host.name, serves, instance.release, told, why))
-    return rows or [Row(host.name, "nothing", "-", outcome, note)]
+        rows.append(Row(host, serves, instance.release, told, reason))
+    return rows or [Row(host, "nothing", "-", outcome, note)]

@@ -31,6 +31,21 @@ _KILLED = range(129, 129 + 64)
 """A shell's exit status of a command that a signal ended: 128 and the number of the signal."""
 
 
+_WHY: dict[str, str] = {}
+"""By host, the first line of what was said when it failed last."""
+
+
+def failed(host: str, message: str) -> None:
+    """Keep why a host failed, for the summary."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    _WHY[host] = lines[0] if lines else ""
+
+
+def why(host: str) -> str:
+    """Why a host failed last, in one line; empty when nothing was said."""
+    return _WHY.get(host, "")
+
+
 class NoAnswerError(Exception):
     """The host did not say what was asked; what it holds is unknown."""
 
@@ -81,23 +96,19 @@ def observed(**request: object) -> dict[str, Any]:
     return answer
 
 
-REASONS: dict[str, str] = {}
-"""Why hosts were refused, in a few words, for the summary."""
-
-
-def refuse(message: str, reason: str = "") -> FunctionCommand:
+def refuse(message: str, short: str = "") -> FunctionCommand:
     """A command that fails on this host only and shows the message, without any round trip.
 
-    reason: the message in a few words; default: its first line.
+    short: what the summary says of it; default: the first line.
     """
     if not state.is_executing:
         # `--dry`, or before the question whether to go on: nothing else would show it.
         _say(host, message)
-    return FunctionCommand(_refuse, (message, reason or message.partition("\n")[0]), {})
+    return FunctionCommand(_refuse, (message, short or message), {})
 
 
-def _refuse(state: State, host: Host, message: str, reason: str) -> bool:
-    REASONS[host.name] = reason
+def _refuse(state: State, host: Host, message: str, short: str) -> bool:
+    failed(host.name, short)
     _say(host, message)
     return False
 
@@ -134,13 +145,18 @@ def _shown(state: State, host: Host, words: tuple[str, ...], stdin: _Hidden) -> 
     if stdin.text is not None:
         arguments["_stdin"] = stdin.text
     ended = arguments["_success_exit_codes"] = _Ended()
-    done, _ = host.run_shell_command(
+    done, output = host.run_shell_command(
         StringCommand(*(QuoteString(word) for word in words)),
         print_output=True,
         print_input=state.print_input,
         **arguments,
     )
+    if not done:
+        # Progress is indented, and so is all but the first line of a refusal, which comes last.
+        said = [line for line in output.output.splitlines() if line.strip() == line != ""]
+        failed(host.name, said[-1] if said else "")
     if not done and (not _connected(host) or ended.status == _UNTOLD):
+        failed(host.name, _LOST.split(";")[0])
         _say(host, _LOST)
     elif not done and ended.status in _KILLED:
         _say(

@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import sys
-from pathlib import Path
 
 from pyinfra.api import Config
 from pyinfra.api.connect import disconnect_all
@@ -20,7 +19,7 @@ from pyinfra_cli.inventory import make_inventory
 
 from operations.connection import explain_failures, limited
 from operations.planning import plan_inventory
-from operations.reading import explain_mistakes
+from operations.reading import explain_mistakes, no_inventory
 from operations.status import ask
 from sparkwright import status
 from sparkwright.plan import ROOT
@@ -71,9 +70,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _inventory(path: str) -> Inventory:
-    if not Path(path).is_file():
-        told = "is a folder, name a file in it" if Path(path).is_dir() else "no such file"
-        raise CliError(f"{path}: {told}")
+    wrong = no_inventory(path)
+    if wrong:
+        raise CliError(wrong)
     whole = make_inventory(path, cwd=str(ROOT))
     if not len(whole):
         raise CliError(f"{path} names no host")

@@ -86,7 +86,7 @@ class Outcome(Enum):
     FAILED = "failed"
     """Its turn began, and did not end well."""
     IN_PROGRESS = "in progress"
-    """Its turn began, and goes on without this run."""
+    """Its turn began, and goes on there after the run was stopped."""
     NOT_REACHED = "not reached"
     """It needs a change, and the run ended before its turn began."""
     HELD_BACK = "held back"
@@ -178,6 +178,24 @@ def in_the_way(plan: Plan, groups: Mapping[str, Collection[str]]) -> tuple[Probl
     instances, and an order. plan: of the whole inventory. groups: of each chosen host.
     """
     return tuple(p for p in plan.problems if _is_in_the_way(p, plan, groups))
+
+
+def warnings(plan: Plan, chosen: Collection[str]) -> tuple[Problem, ...]:
+    """The plan's warnings that concern hosts of a run.
+
+    chosen: names of the hosts that the run is limited to.
+    """
+    hosts = [plan.hosts[name] for name in chosen if name in plan.hosts]
+    instances = [one for host in hosts for one in host.instances]
+    places = {f"host {host.name}" for host in hosts}
+    places |= {f"group_data/{one.name}.py" for one in instances}
+    places |= {f"release {one.release.id}" for one in instances}
+    places |= {f"pair {one.pair.name}" for one in instances if one.pair}
+    return tuple(
+        warning
+        for warning in plan.warnings
+        if any(re.match(rf"{re.escape(place)}(:|$| \()", warning.where) for place in places)
+    )
 
 
 def _is_in_the_way(problem: Problem, plan: Plan, groups: Mapping[str, Collection[str]]) -> bool:

@@ -27,6 +27,13 @@ class Serving:
     """Of the last transaction."""
     reason: str
     at: float | None
+    went_back: bool = False
+    """What serves was put there by a rollback."""
+    differs: bool = False
+    """What serves is not what was staged last."""
+    release_gone: bool = False
+    unit: str | None = None
+    """How systemd calls the state of its unit."""
 
     @property
     def serves(self) -> bool:
@@ -48,6 +55,8 @@ class Answer:
     transaction: str | None = None
     """The one that is under way, or was cut off, in words."""
     raw: Mapping[str, Any] | None = None
+    is_running: bool = False
+    """The transaction is under way, not cut off."""
 
 
 def read(value: Mapping[str, Any]) -> Answer:
@@ -56,7 +65,8 @@ def read(value: Mapping[str, Any]) -> Answer:
     memory = _mapping(value.get("memory"))
     running = value.get("transaction")
     phase = _text(_mapping(running).get("phase")) or "in an unknown phase"
-    if _mapping(running).get("running") is False:
+    cut_off = _mapping(running).get("running") is False
+    if cut_off:
         phase = f"cut off while {phase}: the next deploy, or the next boot, ends it"
     else:
         phase = f"in progress: {phase}"
@@ -67,6 +77,7 @@ def read(value: Mapping[str, Any]) -> Answer:
         _whole(memory.get("total")),
         phase if running else None,
         value,
+        bool(running) and not cut_off,
     )
 
 
@@ -82,6 +93,10 @@ def _serving(name: str, entry: Mapping[str, Any]) -> Serving:
         _text(last.get("result")),
         reason(last.get("reason")),
         last_at(entry),
+        entry.get("went_back") is True,
+        entry.get("differs_from_staged") is True,
+        entry.get("release_gone") is True,
+        _text(entry.get("unit")),
     )
 
 
@@ -115,11 +130,14 @@ def _whole(value: object) -> int | None:
 
 
 def all_serve(plan: Plan, answers: Mapping[str, Answer]) -> bool:
-    """Whether every instance that is planned on the hosts that were asked serves."""
+    """Whether every instance that is planned on the hosts that were asked serves, and can start
+    again."""
     for name, answer in answers.items():
         planned = plan.hosts.get(name)
         serving = {instance.name for instance in answer.instances if instance.serves}
         if answer.problem or planned is None:
+            return False
+        if any(instance.release_gone for instance in answer.instances):
             return False
         if not {instance.name for instance in planned.instances} <= serving:
             return False
@@ -153,16 +171,29 @@ def _rows(plan: Plan, name: str, answer: Answer) -> Iterable[tuple[str, ...]]:
             release += " (not in the inventory)"
         elif instance.release and instance.release != wanted[instance.name]:
             release += f" (to be {wanted[instance.name]})"
-        problem = reason(instance.problem)
-        serves = "; ".join(filter(None, (instance.health, problem)))
-        if not instance.serves:
-            serves = f"NO: {problem or 'unknown'}"
+        elif instance.differs:
+            # Of the inventory as it is now, a host knows nothing.
+            release += " (differs from what was staged last: a deploy brings the inventory's)"
+        serves = _serves(instance, instance.name in wanted)
         last = _last(instance, answer)
         yield (name, instance.name, release, _day(instance.since), serves, memory, last)
     for profile in wanted.keys() - there:
         yield (name, profile, "-", "-", "NO: not deployed yet", memory, "-")
     if not wanted and not there:
         yield (name, "-", "-", "-", "nothing, as planned", memory, "-")
+
+
+def _serves(instance: Serving, is_wanted: bool) -> str:
+    problem = reason(instance.problem)
+    if instance.serves:
+        told = "; ".join(filter(None, (instance.health, problem)))
+    else:
+        told = f"NO: {problem or 'unknown'}"
+        if instance.unit == "inactive" and is_wanted:
+            told += " (stopped; the next deploy starts it)"
+    if instance.release_gone:
+        told += "; its release folder is gone: a restart will fail, a deploy builds it"
+    return told
 
 
 def _last(instance: Serving, answer: Answer) -> str:

@@ -17,11 +17,14 @@ class _Hangs(dict):
         gevent.sleep(60)
 
 
-def _spark(name, serves=False, works=True, probe=None, built=True, hangs=False, was=None, **data):
+def _spark(
+    name, serves=False, works=True, probe=None, built=True, hangs=False, was=None, back=False,
+    **data
+):
     proof = "8 tokens" if serves else None
     result = "serving" if works else "rolled back"
     last = {"result": result, "reason": "RuntimeError: boom", "at": 2}
-    status = {"release": "old-1", "health": "8 tokens", "last": last}
+    status = {"release": "old-1", "health": "8 tokens", "last": last, "went_back": back}
     running = {"phase": "starting", "running": True} if hangs else None
     probe = probe or _probe()
     if was:
@@ -44,6 +47,7 @@ def _fleet(kinds, **data):
     made["dropped"] = {"probe": old}
     made["unbuilt"], made["hangs"] = {"built": False}, {"hangs": True}
     made["refused"] = {"works": False, "was": 2}
+    made["back"] = {"back": True}
     return [_spark(f"h{n:03}", **made[kind], **data) for n, kind in enumerate(kinds)]
 """
 

@@ -42,6 +42,7 @@ SCENARIOS = {
     "limit-typo": small("good good", "--limit", "@fake/h000", "--limit", "@fake/h01x"),
     "limit": small("bad good good", "--limit", "@fake/h001"),
     "limit-group": small("good good", "--limit", "tiny"),
+    "limit-comma": small("good good", "--limit", "@fake/h000,@fake/h001"),
     "limit-empty-group": small("good good", "--limit", "gpt_oss_120b"),
     "exclude": small("bad good good", "--exclude", "@fake/h000"),
 }
@@ -92,7 +93,7 @@ def test_a_host_without_change_and_a_dropped_one_are_no_members(ran: Callable[[s
         f"{ACTIVATE}: wave 2": ["@fake/h003"],
         f"{ACTIVATE}: wave 3": ["@fake/h004"],
     }
-    assert summary(run)["@fake/h001"].startswith("dropped")
+    assert summary(run)["@fake/h001"].startswith("dropped: CUDA toolkit: 12.8")
     assert run.status == 1
 
 
@@ -116,6 +117,7 @@ def test_a_run_without_order_is_refused(ran: Callable[[str], Run], name: str) ->
     told = why.get(name, "waves need hosts that wait for each other")
     assert f"--{name}: {told}, nothing was done" in run.output
     assert "Traceback" not in run.output and "Who serves what" not in run.output
+    assert "Connected" not in run.output
 
 
 def test_a_limit_that_means_nobody(ran: Callable[[str], Run]) -> None:
@@ -126,6 +128,8 @@ def test_a_limit_that_means_nobody(ran: Callable[[str], Run]) -> None:
     )
     run = ran("limit-empty-group")
     assert run.status == 1 and "--limit gpt_oss_120b: no such host or group of" in run.output
+    run = ran("limit-comma")
+    assert run.status == 1 and "nothing was done; give --limit once for each" in run.output
 
 
 def test_limits(ran: Callable[[str], Run]) -> None:
@@ -138,4 +142,4 @@ def test_limits(ran: Callable[[str], Run]) -> None:
 
 
 def test_what_an_earlier_run_came_to_is_not_said_of_this_one(ran: Callable[[str], Run]) -> None:
-    assert summary(ran("stale")) == {"@fake/h000": "failed"}
+    assert summary(ran("stale")) == {"@fake/h000": "failed: apply ran"}

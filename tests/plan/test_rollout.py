@@ -5,10 +5,13 @@ What takes long is in test_fleet.py.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.plan.cli import Run, Scenario
+import pytest
+
+from tests.plan.cli import ROOT, Run, Scenario
 from tests.plan.fleet import ACTIVATE, HOSTS, applied, small, summary
 
 # An API key that is not there, and a host that can't be planned: nothing to do with the others.
@@ -29,6 +32,26 @@ SCENARIOS = {
         HOSTS + _ELSEWHERE, options=("-y", "--limit", "@fake/h000"), deploy="rollback.py"
     ),
     "back-misspelt": Scenario(HOSTS + "tny = _fleet(['good'])", deploy="rollback.py"),
+    "back-again": Scenario(
+        HOSTS + "tiny = _fleet(['back', 'good'])",
+        options=("-y", "--limit", "tiny"),
+        deploy="rollback.py",
+    ),
+    "back-all": Scenario(HOSTS + "tiny = _fleet(['good', 'good'])", deploy="rollback.py"),
+    "back-serial": Scenario(
+        HOSTS + "tiny = _fleet(['good', 'good'])",
+        options=("-y", "--serial", "--limit", "tiny"),
+        deploy="rollback.py",
+    ),
+    "back-unknown": Scenario(
+        HOSTS + "tiny = _fleet(['good'])",
+        options=("-y", "--data", "rollback_profile=tny"),
+        deploy="rollback.py",
+    ),
+    # The profile's memory can't be told: a warning of each host.
+    "one-of-two": Scenario(
+        HOSTS + "tiny = _fleet(['same', 'same'])", options=("-y", "--limit", "@fake/h000")
+    ),
 }
 
 
@@ -93,6 +116,7 @@ def test_a_run_that_is_stopped(ran: Callable[[str], Run]) -> None:
         "@fake/h000": "in progress: starting",
         "@fake/h001": "not reached",
     }
+    assert "    1 in progress, 1 not reached\n" in run.output
 
 
 def test_mistakes_elsewhere_do_not_keep_a_host_from_going_back(ran: Callable[[str], Run]) -> None:
@@ -103,3 +127,46 @@ def test_mistakes_elsewhere_do_not_keep_a_host_from_going_back(ran: Callable[[st
     run = ran("back-misspelt")
     assert run.status == 1 and not applied(run, "rollback")
     assert "host @fake/h000: group = 'tny': no such file" in run.output
+
+
+def test_a_host_that_went_back_is_left_alone(ran: Callable[[str], Run]) -> None:
+    run = ran("back-again")
+    assert run.status == 0, run.output
+    assert [hosts for hosts in applied(run, "rollback").values()] == [["@fake/h001"]]
+    assert summary(run) == {
+        "@fake/h000": "unchanged: already went back",
+        "@fake/h001": "went back",
+    }
+    assert "@fake/h000  tiny    old-1" in run.output
+    assert "warning:" not in run.output
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("back-all", "the inventory has 2 hosts: name those that are to go back"),
+        ("back-serial", "--serial: waves need hosts that wait for each other, nothing was done"),
+        ("back-unknown", "'tny', nothing was done; did you mean 'tiny'?\n"),
+    ],
+)
+def test_a_rollback_that_is_refused_before_it_connects(
+    ran: Callable[[str], Run], name: str, told: str
+) -> None:
+    run = ran(name)
+    assert run.status == 1 and told in run.output
+    assert "Connected" not in run.output and "Who serves what" not in run.output
+
+
+def test_warnings_are_of_the_hosts_of_the_run(ran: Callable[[str], Run]) -> None:
+    run = ran("one-of-two")
+    told = [line for line in run.output.splitlines() if "warning: " in line]
+    assert any("host @fake/h000" in line for line in told)
+    assert "@fake/h001" not in "".join(told)
+
+
+def test_an_inventory_that_is_not_there() -> None:
+    command = [ROOT / ".venv/bin/pyinfra", "-y", "inventory/spark.py", "deploy.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "inventory/spark.py: no such file, nothing was done" in done.stderr
+    assert "--limit" not in done.stderr and "Traceback" not in done.stderr

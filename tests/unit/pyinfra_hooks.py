@@ -18,7 +18,16 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra_cli import cli, inventory, main
 
-from operations import connection, planning, reading, rollout, run, status_command
+from operations import (
+    connection,
+    planning,
+    reading,
+    rollback_command,
+    rollout,
+    run,
+    status_command,
+)
+from sparkwright.plan import ROOT
 from sparkwright.status import Answer
 
 # (hook, where, name, functions of pyinfra that look it up there)
@@ -32,6 +41,8 @@ HOOKS: list[tuple[Callable[[], None], Any, str, list[Any]]] = [
         [cli._apply_inventory_limit, cli._apply_inventory_exclude],
     ),
     (connection.refuse_unclear_answers, cli, "_do_confirm", [cli._main]),
+    (connection.refuse_empty_runs, cli, "make_inventory", [cli._main]),
+    (rollout.guard_runs, cli, "connect_all", [cli._main]),
     (rollout.guard_runs, cli, "run_ops", [cli._main]),
     (rollout.guard_runs, cli, "disconnect_all", [cli.cli.callback]),
     (reading.explain_mistakes, inventory, "exec_file", [inventory._get_group_data]),
@@ -84,6 +95,35 @@ def test_the_rest_of_what_is_relied_on() -> None:
     # Before the configuration file is read, which sets ours: the other would end with status 0.
     names = main.main.__code__.co_names
     assert names.index("SIGINT") < names.index("cli")
+    # Asked before anything is connected.
+    assert {"serial", "no_wait"} <= {option.name for option in cli.cli.params}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "FILE --limit a --limit b tiny",
+        "FILE tiny --limit a --limit b",
+        "--limit a FILE --limit b tiny",
+    ],
+)
+def test_the_words_of_a_rollback_in_any_order(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    file = str(ROOT / "inventory/sparks.py")
+    given: list[list[str]] = []
+    monkeypatch.setattr(rollback_command.os, "execv", lambda _, command: given.append(command))
+    rollback_command.main(words.replace("FILE", file).split())
+    (command,) = given
+    limits = ["--limit", "a", "--limit", "b"]
+    assert command[1:] == [
+        *("-y", file, "rollback.py"), *limits, *("--data", "rollback_profile=tiny")
+    ]  # fmt: skip
+
+
+def test_a_rollback_of_an_inventory_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rollback_command.main(["inventory/spark.py", "--limit", "a"]) == 2
+    assert capsys.readouterr().err == "sparkwright rollback: inventory/spark.py: no such file\n"
+    assert rollback_command.main(["inventory"]) == 2
+    assert "inventory: is a folder, name a file in it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -102,8 +142,11 @@ def test_a_command_that_could_not_say_how_it_ended(
     """A container that reboots ends sshd's session cleanly, with no exit status: paramiko's -1."""
     assert "_success_exit_codes" in SSHConnector.run_shell_command.__code__.co_consts
 
-    def command(*_: object, _success_exit_codes: Any, **__: object) -> tuple[bool, None]:
-        return status in _success_exit_codes, None
+    printed = "      progress\nno: because\n      of this"
+    output = SimpleNamespace(output=printed)
+
+    def command(*_: object, _success_exit_codes: Any, **__: object) -> tuple[bool, object]:
+        return status in _success_exit_codes, output
 
     host: Any = SimpleNamespace(
         name="a",
@@ -117,6 +160,8 @@ def test_a_command_that_could_not_say_how_it_ended(
     monkeypatch.setattr(run, "echo", lambda line, err: lines.append(line))
     assert run._shown(state, host, ("true",), run._Hidden(None)) is (status == 0)
     assert "".join(lines).startswith(said) and len(lines) == bool(said)
+    if status:
+        assert run.why("a") == ("the connection was lost" if status == -1 else "no: because")
 
 
 def test_a_connector_with_errors_of_its_own_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

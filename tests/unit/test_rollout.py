@@ -222,3 +222,16 @@ def test_the_summary() -> None:
         "spark-2  big     vllm-1   held back: canary spark-1 failed",
         "1 rolled back, 1 held back",
     ]
+
+
+def test_a_host_that_was_left_in_the_middle_is_counted_as_such() -> None:
+    lines = rollout.summary([Row("a", "tiny", "vllm-1", Outcome.IN_PROGRESS, "in progress: x")])
+    assert lines[1:] == ["a     tiny    vllm-1   in progress: x", "1 in progress"]
+
+
+def test_warnings_of_the_hosts_of_a_run() -> None:
+    whole = plan(("a", "one", {}), ("a2", "one", {}), *PAIR[1::2])
+    assert {w.where for w in whole.warnings} >= {"host a", "host a2", "pair left"}
+    told = {w.where for w in rollout.warnings(whole, {"a"})}
+    assert "host a" in told and not told & {"host a2", "pair left", "host b"}
+    assert "pair left" in {w.where for w in rollout.warnings(whole, {"b", "d"})}

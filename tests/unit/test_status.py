@@ -90,3 +90,28 @@ def test_when_an_instance_last_changed() -> None:
     assert status.last_at({"last": {"at": 7.5}}) == 7.5
     for entry in (None, [], {}, {"last": None}, {"last": {"at": "x"}}):
         assert status.last_at(entry) is None
+
+
+def test_a_host_that_went_back() -> None:
+    last = {"result": "went back", "at": 1764540000}
+    given = answer(last=last, went_back=True, differs_from_staged=True)
+    assert "  went back (20" in line(given)
+    marked = f"{RELEASE} (differs from what was staged last: a deploy brings the inventory's)"
+    assert marked in line(given)
+    assert "(differs" not in line(answer(differs_from_staged=None))
+    # The release says it already.
+    assert "(differs" not in line(answer(release="old-1", differs_from_staged=True))
+
+
+def test_a_release_that_is_gone() -> None:
+    given = answer(release_gone=True)
+    told = "tokens; its release folder is gone: a restart will fail, a deploy builds it  "
+    assert told in line(given)
+    assert not status.all_serve(HOSTS, {"a": given})
+
+
+def test_an_engine_that_was_stopped() -> None:
+    given = answer(health=None, problem="vllm@one.service is inactive", unit="inactive")
+    assert "inactive (stopped; the next deploy starts it)" in line(given)
+    failed = answer(health=None, problem="vllm@one.service is failed", unit="failed")
+    assert "(stopped" not in line(failed)
