@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
         return status
-    lines = [f"  {command:8} {what}" for command, (_, what) in _COMMANDS.items()]
+    lines = [f"  {command:8}  {what}" for command, (_, what) in _COMMANDS.items()]
     usage = "\n".join(["usage: sparkwright COMMAND ...", "", *lines])
     if name in ("-h", "--help"):
         print(usage)

@@ -5,9 +5,13 @@ What takes long is in test_fleet.py.
 
 from __future__ import annotations
 
+import json
+import runpy
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +174,27 @@ def test_an_inventory_that_is_not_there() -> None:
     assert done.returncode == 1
     assert "inventory/spark.py: no such file, nothing was done" in done.stderr
     assert "--limit" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_fleet_of_the_stand_in_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inventory").mkdir()
+    file = shutil.copy(ROOT / "inventory/lab_fleet.py", tmp_path / "inventory")
+    monkeypatch.setenv("SPARKWRIGHT_LAB", "three")
+    with pytest.raises(SystemExit, match=r"No lab named 'three' is up\. Start it: sparkwright lab"):
+        runpy.run_path(file)
+    keys = ("user", "key", "known_hosts", "architecture", "python", "find_links")
+    hosts = [{"name": f"spark-{n}", "address": f"192.0.2.{n}", "port": 22} for n in (1, 2, 3)]
+    (tmp_path / ".lab/three").mkdir(parents=True)
+    record = {**dict.fromkeys(keys, "x"), "hosts": hosts}
+    (tmp_path / ".lab/three/lab.json").write_text(json.dumps(record))
+    for release, lock in (("1", "standin.lock.txt"), ("2", "standin2.lock.txt")):
+        monkeypatch.setenv("SPARKWRIGHT_LAB_RELEASE", release)
+        made = runpy.run_path(file)["lab_standin"]
+        assert [name for name, _ in made] == ["spark-1", "spark-2", "spark-3"]
+        assert {Path(data["release"]["lock"]).name for _, data in made} == {lock}
+    monkeypatch.setenv("SPARKWRIGHT_LAB_RELEASE", "3")
+    with pytest.raises(SystemExit, match="SPARKWRIGHT_LAB_RELEASE=3: write 1 or 2"):
+        runpy.run_path(file)
+    monkeypatch.setenv("STANDIN_DIE_AT", "load")
+    profile = runpy.run_path(str(ROOT / "group_data/lab_standin.py"))["profile"]
+    assert profile["env"] == {"STANDIN_DIE_AT": "load"}

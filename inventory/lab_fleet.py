@@ -1,19 +1,19 @@
-"""Simulated Sparks that serve with the lab's stand-in engine: how a fleet changes, in seconds.
+"""Several simulated Sparks that serve with the lab's stand-in engine, to try rollouts with.
 
-    sparkwright lab up --name fleet --sparks 3
-    pyinfra -y inventory/lab_fleet/sparks.py deploy.py
+    sparkwright lab up --name lab --sparks 3
+    pyinfra -y inventory/lab_fleet.py deploy.py
 
-SPARKWRIGHT_LAB_RELEASE=2 names the next release; STANDIN_* variables (docs/lab.md) make the engine
-misbehave. SPARKWRIGHT_LAB names the lab (default: fleet).
+SPARKWRIGHT_LAB names the lab (default: lab). SPARKWRIGHT_LAB_RELEASE says which of the stand-in's
+two releases is wanted, 1 (default) or 2. The profile is group_data/lab_standin.py.
 """
 
 import json
 import os
 from pathlib import Path
 
-_name = os.environ.get("SPARKWRIGHT_LAB", "fleet")
-_folder = Path(__file__).resolve().parent.parent.parent / ".lab"
-_file = _folder / _name / "lab.json"
+_root = Path(__file__).resolve().parent.parent / ".lab"
+_name = os.environ.get("SPARKWRIGHT_LAB", "lab")
+_file = _root / _name / "lab.json"
 _lab = json.loads(_file.read_text()) if _file.exists() else {"hosts": []}
 _locks = {"1": "standin.lock.txt", "2": "standin2.lock.txt"}
 _release = os.environ.get("SPARKWRIGHT_LAB_RELEASE", "1")
@@ -25,7 +25,7 @@ if not _lab["hosts"]:
 if _release not in _locks:
     raise SystemExit(f"SPARKWRIGHT_LAB_RELEASE={_release}: write 1 or 2")
 
-tiny = [
+lab_standin = [
     (
         host["name"],
         {
@@ -41,7 +41,7 @@ tiny = [
                 "os_reserve_gib": 2,
             },
             "release": {
-                "lock": str(_folder / "wheels" / _locks[_release]),
+                "lock": str(_root / "wheels" / _locks[_release]),
                 "python": _lab["python"],
                 "cuda": None,
                 "find_links": _lab["find_links"],
