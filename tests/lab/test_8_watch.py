@@ -140,15 +140,16 @@ def test_a_busy_server_is_left_alone(spark: Spark) -> None:
 
 def test_what_is_left_alone(spark: Spark) -> None:
     before = spark.unit("standin", "InvocationID")
-    misbehave(spark, "unhealthy")
-    # A transaction holds this lock.
+    # A transaction holds this lock; only while it is held does the engine look ill.
     spark.sh(
         "while ! flock -n /var/lib/sparkwright/locks/activation "
-        f"sh -c 'rm -f {MEMORY}; sleep 6; ! test -e {MEMORY}'; do sleep 0.3; done"
+        f"sh -c 'echo unhealthy > {SWITCH}; chmod 644 {SWITCH}; rm -f {MEMORY}; sleep 6; "
+        f"rm {SWITCH}; ! test -e {MEMORY}'; do sleep 0.3; done"
     )
     assert spark.unit("standin", "InvocationID") == before
     spark.sh("systemctl stop vllm@standin")
     assert spark.sh("systemctl is-active sparkwright-watch@standin.timer", check=False) != "active"
+    misbehave(spark, "unhealthy")
     spark.sh("systemctl start sparkwright-watch@standin.service")
     assert spark.unit("standin", "ActiveState") == "inactive"
 
