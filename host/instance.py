@@ -60,7 +60,7 @@ class Instance:
 
     def has_release(self) -> bool:
         """False when the release was deleted, or not built yet."""
-        return os.path.exists(f"{OPT}/releases/{self.release()}/.complete")
+        return is_built(self.release())
 
     def serving(self) -> str | None:
         """The release that the link names; None when there is no link."""
@@ -274,6 +274,11 @@ class Instance:
         state = read_json(STATE)
         state[self.name] = {**self.remembered(), **values}
         write(STATE, json.dumps(state, indent=1) + "\n", 0o600)
+
+
+def is_built(release: str) -> bool:
+    """True when a release is whole: its stamp is the last thing that its build writes."""
+    return os.path.exists(f"{OPT}/releases/{release}/.complete")
 
 
 def content(path: str) -> bytes | None:

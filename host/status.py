@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import probe
 import service
 import transaction
-from common import OPT, VAR, Refusal, read_json
-from instance import Instance, boot
+from common import VAR, Refusal, read_json
+from instance import Instance, boot, is_built
 
 LOOK_S = 5
 """How long a generation is waited for; a busy server is proven by its own count then."""
@@ -32,12 +31,15 @@ def status() -> dict[str, object]:
 def _instance(name: str) -> dict[str, object]:
     one = Instance(name)
     before = Instance(name, one.previous)
-    unit, memory = service.show(one.unit), one.remembered()
+    unit, memory, release = service.show(one.unit), one.remembered(), one.serving()
+    # What a rollback would bring; when that serves already, one brought it.
+    went_back = bool(before.start) and not before.differs()
     answer: dict[str, object] = {
-        "release": one.serving(),
-        "release_gone": _gone(one.serving()),
-        "previous_release": _other(before),
-        "went_back": bool(before.start) and not before.differs(),
+        "release": release,
+        # The engine that runs does not need it any more; its next start does.
+        "release_gone": release is not None and not is_built(release),
+        "previous_release": before.release() if before.start and not went_back else None,
+        "went_back": went_back,
         "differs_from_staged": bool(one.differs()) if one.start else None,
         "since": memory.get("since"),
         "unit": unit.active,
@@ -61,16 +63,6 @@ def _instance(name: str) -> dict[str, object]:
     if drift and not answer["problem"]:
         answer["problem"] = f"changed by hand: {', '.join(drift)}"
     return answer
-
-
-def _gone(release: str | None) -> bool:
-    """The engine that runs does not need it any more; its next start does."""
-    return release is not None and not os.path.exists(f"{OPT}/releases/{release}/.complete")
-
-
-def _other(before: Instance) -> str | None:
-    """The release to go back to; none after a rollback, when it is what serves."""
-    return before.release() if before.start and before.differs() else None
 
 
 def _transaction() -> dict[str, object] | None:

@@ -153,8 +153,8 @@ def nothing_of(name: str) -> Instance:
 
 
 def finish() -> None:
-    """Complete or undo a transaction that was cut off. Raises Refusal as it would have."""
-    _refuse_damage()
+    """Complete or undo a transaction that was cut off, whose record is whole. Raises Refusal as it
+    would have."""
     if not record():
         return
     cut = _Transaction(record())

@@ -48,6 +48,7 @@ def is_run_of(file: str) -> bool:
     return any(Path(word).name == file for word in sys.argv)
 
 
+@cache
 def check_rollback() -> None:
     """Raises InventoryError when it isn't clear which hosts, or what of them, are to go back."""
     if not isinstance(state.limit_hosts, list) and len(inventory) > 1:
@@ -81,7 +82,8 @@ def _known_plan() -> None:
     """Raises InventoryError for problems with which it isn't known what is to go back, or in which
     order; others, and those of other hosts, are for the next deploy.
     """
-    groups = {entry.name: entry.groups for entry in inventory if entry.name in chosen_hosts()}
+    chosen = chosen_hosts()
+    groups = {entry.name: entry.groups for entry in inventory if entry.name in chosen}
     problems = rollout.in_the_way(whole_plan(), groups)
     if problems:
         raise InventoryError(str(PlanError(problems)))

@@ -178,11 +178,12 @@ def test_an_inventory_that_is_not_there() -> None:
 
 def test_the_fleet_of_the_stand_in_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "inventory").mkdir()
+    shutil.copy(ROOT / "inventory/lab.py", tmp_path / "inventory")
     file = shutil.copy(ROOT / "inventory/lab_fleet.py", tmp_path / "inventory")
     monkeypatch.setenv("SPARKWRIGHT_LAB", "three")
     with pytest.raises(SystemExit, match=r"No lab named 'three' is up\. Start it: sparkwright lab"):
         runpy.run_path(file)
-    keys = ("user", "key", "known_hosts", "architecture", "python", "find_links")
+    keys = ("user", "key", "known_hosts", "architecture", "torch", "python", "find_links")
     hosts = [{"name": f"spark-{n}", "address": f"192.0.2.{n}", "port": 22} for n in (1, 2, 3)]
     (tmp_path / ".lab/three").mkdir(parents=True)
     record = {**dict.fromkeys(keys, "x"), "hosts": hosts}
