@@ -55,6 +55,7 @@ def serve(args: argparse.Namespace) -> int:
         **{"model": model, "arguments": given, "context": context, "host": host, "port": port},
         **{"concurrency": 2_097_152 / context, "took": _pause() * (len(PHASES) - 1)},
     }
+    time.sleep(_pause())
     _phase("config", "APIServer", fields, logs.server_traceback)
     engine, ready = _spawn_engine(fields)
     if not ready:
@@ -112,8 +113,7 @@ def _pause() -> float:
 
 
 def _phase(name: str, process: str, fields: dict[str, object], fail: Any) -> None:
-    """Live through one phase of a start, or end it as the environment says."""
-    time.sleep(_pause())
+    """End one phase of a start, or the start in it, as the environment says."""
     logs.start_lines(name, process, fields)
     if os.environ.get("STANDIN_HANG_AT") == name:
         while True:
@@ -140,6 +140,7 @@ def _spawn_engine(fields: dict[str, object]) -> tuple[int, bool]:
 
 def _engine(fields: dict[str, object], writer: int) -> NoReturn:
     _become("VLLM::EngineCore")
+    worker_did, did = os.pipe()
     worker = os.fork()
     if worker == 0:
         _become("VLLM::Worker")
@@ -147,11 +148,13 @@ def _engine(fields: dict[str, object], writer: int) -> NoReturn:
         for phase in PHASES[1:]:
             time.sleep(_pause())
             logs.start_lines(phase, "Worker", fields)
+            os.write(did, b"1")
         # A SIGTERM to the whole unit takes the worker, and with it requests in flight: measured.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
             signal.pause()
     for phase in PHASES[1:]:
+        os.read(worker_did, 1)  # an engine that dies in a phase does so after its worker's lines
         _phase(phase, "EngineCore", fields, logs.engine_traceback)
     os.write(writer, b"1")
     os.waitpid(worker, 0)  # an engine does not outlive its worker
