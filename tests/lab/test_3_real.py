@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import pytest
 
+from sparkwright.engine import PHASES
 from tests.lab.helpers import LAB, Run, Spark, pyinfra, sparkwright
 from tests.lab.test_2_deploy import OPERATIONS
 
@@ -21,6 +22,12 @@ pytestmark = [pytest.mark.lab, pytest.mark.real]
 
 INVENTORY = ("inventory/lab.py", "--limit", "spark-1")
 NAME = "tiny_qwen3"
+# Looked at from within the host, ten times a second: a fast machine ends a request in seconds.
+_A_REQUEST_RUNS = (
+    'timeout 60 sh -c "until curl -s http://127.0.0.1:8000/metrics | '
+    "grep -q 'num_requests_running.* 1.0'; do sleep 0.1; done\""
+)
+_LONG = 1900  # tokens, of a context of 2,048
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +52,13 @@ def test_first_run_ends_in_a_generation(first: Run, real: Spark) -> None:
 def test_first_run_is_never_silent(first: Run) -> None:
     """Phases with elapsed seconds and what is normal; by its own clock, a word every 15 s."""
     assert "normal: 50 s, up to 120 s" in first.output
-    assert "starting the engine" in first.output and "loading weights" in first.output
     start = first.output.split("starting vllm@")[1]
-    times = [int(t) for t in re.findall(r"^\[spark-1\] +(\d+) s  ", start, re.M)]
-    assert len(times) > 3 and max(b - a for a, b in pairwise(times)) <= 15, first.output
+    said = re.findall(r"^\[spark-1\] +(\d+) s  (.+)", start, re.M)
+    # A phase that is over before the next look is not told: which are seen depends on the machine.
+    phases = {phase for _, phase in PHASES}
+    assert any(phase in words for _, words in said for phase in phases), first.output
+    times = [0, *(int(seconds) for seconds, _ in said)]
+    assert max(b - a for a, b in pairwise(times)) <= 15, first.output
     print(f"longest silence: {first.silence:.0f} s")
     assert first.silence < 60, first.output
 
@@ -123,18 +133,18 @@ def test_a_restart_lets_requests_finish(first: Run, real: Spark) -> None:
     body = {
         "model": "tiny",
         "messages": [{"role": "user", "content": "hello"}],
-        "max_tokens": 900,
+        "max_tokens": _LONG,
         "ignore_eos": True,
     }
     answers: list[dict[str, object]] = []
     thread = threading.Thread(target=lambda: answers.append(real.ask("/v1/chat/completions", body)))
     thread.start()
-    real.wait_until("curl -s http://127.0.0.1:8000/metrics | grep -q 'num_requests_running.* 1.0'")
+    real.sh(_A_REQUEST_RUNS)
     stop = subprocess.Popen(
         ["docker", "exec", real.container, "systemctl", "restart", f"vllm@{NAME}"]
     )
     thread.join(timeout=120)
-    assert answers and answers[0]["usage"]["completion_tokens"] == 900  # type: ignore[index]
+    assert answers and answers[0]["usage"]["completion_tokens"] == _LONG  # type: ignore[index]
     assert stop.wait(timeout=300) == 0
     assert real.complete("tiny") == 8
 
@@ -152,18 +162,18 @@ def _goes_back(real: Spark, said: str, word: str) -> None:
 
 def test_an_option_that_only_the_engine_rejects(first: Run, real: Spark) -> None:
     """What was in service comes back; the request that ran when it was stopped was answered."""
-    body = {"model": "tiny", "prompt": "hello", "max_tokens": 900, "ignore_eos": True}
+    body = {"model": "tiny", "prompt": "hello", "max_tokens": _LONG, "ignore_eos": True}
     answers: list[dict[str, object]] = []
     thread = threading.Thread(target=lambda: answers.append(real.ask("/v1/completions", body)))
     thread.start()
-    real.wait_until("curl -s http://127.0.0.1:8000/metrics | grep -q 'num_requests_running.* 1.0'")
+    real.sh(_A_REQUEST_RUNS)
     real.sh(f"cp {_STAGED} /root/staged; echo 'kv-cache-dtype: fp3' >> {_STAGED}")
     try:
         _goes_back(real, real.sh(_APPLY, timeout=300), "fp3")
     finally:
         real.sh(f"mv /root/staged {_STAGED}")
     thread.join(timeout=60)
-    assert answers and answers[0]["usage"]["completion_tokens"] == 900  # type: ignore[index]
+    assert answers and answers[0]["usage"]["completion_tokens"] == _LONG  # type: ignore[index]
 
 
 def test_an_engine_killed_during_its_start(first: Run, real: Spark) -> None:

@@ -145,13 +145,14 @@ def test_a_host_that_vanishes(fleet: tuple[list[Spark], Path]) -> None:
     """Without power or network it says no goodbye: the run ends all the same, and says so."""
     hosts, folder = fleet
     canary = hosts[0]
+    network = json.loads((ROOT / ".lab" / LAB / "lab.json").read_text())["network"]
     slow = {"standin": {**STANDIN, "max_model_len": 512, "env": {"STANDIN_START_SECONDS": "15"}}}
     file = str(inventory(folder, hosts, slow, release=1))
     started = entered(hosts)
 
     def vanish() -> None:
         canary.wait_until("systemctl is-active vllm@standin | grep -x activating")
-        docker("network", "disconnect", f"sparkwright-{LAB}", canary.container)
+        docker("network", "disconnect", network, canary.container)
 
     thread = threading.Thread(target=vanish)
     thread.start()
@@ -165,7 +166,7 @@ def test_a_host_that_vanishes(fleet: tuple[list[Spark], Path]) -> None:
         assert entered(hosts)[1:] == started[1:]
     finally:
         address = canary.data["ssh_hostname"]
-        docker("network", "connect", "--ip", address, f"sparkwright-{LAB}", canary.container)
+        docker("network", "connect", "--ip", address, network, canary.container)
     run = pyinfra(file)
     assert run.code == 0, run.output
     assert [line.split()[-1] for line in summary(run)] == ["unchanged", "updated", "updated"]
