@@ -27,7 +27,7 @@ _A_REQUEST_RUNS = (
     'timeout 60 sh -c "until curl -s http://127.0.0.1:8000/metrics | '
     "grep -q 'num_requests_running.* 1.0'; do sleep 0.1; done\""
 )
-_LONG = 1900  # tokens, of a context of 2,048
+_LONG = 900  # tokens, of a context of 1,024
 
 
 @pytest.fixture(scope="module")
