@@ -76,13 +76,13 @@ class Spark:
         answer = self.ask("/v1/chat/completions", body, port, key)
         return int(answer["usage"]["completion_tokens"])
 
-    def wait_until(self, script: str, timeout: float = 180) -> float:
+    def wait_until(self, script: str, timeout: float = 180, every: float = 1) -> float:
         """Seconds until a shell condition holds. Fails the test when it does not."""
         started = time.monotonic()
         while time.monotonic() - started < timeout:
             if self.sh(f"{script} >/dev/null 2>&1 && echo yes || true", check=False) == "yes":
                 return time.monotonic() - started
-            time.sleep(1)
+            time.sleep(every)
         raise AssertionError(f"after {timeout} s still not: {script}")
 
     def ssh_commands(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lab.record import require
 from tests.lab.helpers import BIN, LAB, ROOT, STANDIN, Run, Spark, inventory, pyinfra, sparkwright
 
 pytestmark = pytest.mark.lab
@@ -23,12 +24,12 @@ BROKEN = {"standin": {**STANDIN, "env": {"STANDIN_DIE_AT": "load"}}}
 def fleet(sparks: dict[str, Spark], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Three hosts that serve with the first release, and a folder for inventories."""
     sparkwright("lab", "up", "--sparks", "3", "--name", LAB)
-    record = json.loads((ROOT / ".lab" / LAB / "lab.json").read_text())
+    record = require(LAB)
     model = sparks["spark-2"]
     hosts = []
-    for host in record["hosts"]:
-        data = {**model.data, "ssh_hostname": host["address"], "ssh_user": record["user"]}
-        hosts.append(Spark(host["name"], host["container"], data, model.standin))
+    for host in record.hosts:
+        data = {**model.data, "ssh_hostname": host.address, "ssh_user": record.user}
+        hosts.append(Spark(host.name, host.container, data, model.standin))
     folder = tmp_path_factory.mktemp("fleet")
     for spark in hosts:
         spark.wipe()
@@ -145,7 +146,7 @@ def test_a_host_that_vanishes(fleet: tuple[list[Spark], Path]) -> None:
     """Without power or network it says no goodbye: the run ends all the same, and says so."""
     hosts, folder = fleet
     canary = hosts[0]
-    network = json.loads((ROOT / ".lab" / LAB / "lab.json").read_text())["network"]
+    network = require(LAB).network
     slow = {"standin": {**STANDIN, "max_model_len": 512, "env": {"STANDIN_START_SECONDS": "15"}}}
     file = str(inventory(folder, hosts, slow, release=1))
     started = entered(hosts)
