@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable
 
 import detached
+import pairing
 import service
 import status
 import transaction
@@ -50,8 +51,8 @@ def _check(instance: Instance) -> dict[str, object]:
         answer["missing"] = "it was not proven yet"
     else:
         try:
-            answer["proof"] = service.prove(
-                instance.unit, service.endpoint(instance.start, instance.name), patient=False
+            answer["proof"] = pairing.prove(
+                instance.name, service.endpoint(instance.start, instance.name), patient=False
             )
         except Refusal as refusal:
             answer["missing"] = str(refusal)

@@ -51,6 +51,7 @@ class Instance:
             "serve.yaml": f"{self.etc}/serve.yaml",
             "env": f"{self.etc}/env",
             KEY: f"{self.etc}/{KEY}",
+            "pair.json": f"{self.etc}/pair.json",
             "vllm@.service": f"{UNITS}/vllm@.service",
             RELOADED: f"{self.drop_ins}/instance.conf",
         }

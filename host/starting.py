@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Callable
 
+import pairing
 import probe
 import service
 from common import HEARTBEAT_S, Refusal, heartbeat, say, settle
 from engine_log import first_exception, phase
 from instance import Instance
+from ready import LATE
 
 MEMORY_TIMEOUT_S = 300
 """Reclaim after a stop is asynchronous: minutes were seen."""
@@ -22,6 +25,8 @@ _UNTOLD = {
 }
 """What an exit status says when the engine itself said nothing (systemd.exec(5))."""
 _NOTHING = "no exception in its journal"
+PAIR_S = 300
+"""How much longer a start may take for which another host has to stop something first."""
 GRACE_S = 5
 """How long a start that was asked for may take to show in the unit's state."""
 
@@ -34,10 +39,11 @@ class NotServingError(Refusal):
         self.detail = detail
 
 
-def serve(instance: Instance) -> str:
+def serve(instance: Instance, check: Callable[[], None] = lambda: None) -> str:
     """Start the engine unless it runs, follow it, and make it generate; a sentence about that.
 
-    The instance's files must be in place. Raises Refusal when it does not serve.
+    The instance's files must be in place. check: called while it starts; raises Refusal when there
+    is no use in waiting. Raises Refusal when it does not serve.
     """
     unit = service.show(instance.unit)
     service.systemctl("enable", "--quiet", instance.unit)
@@ -55,7 +61,7 @@ def serve(instance: Instance) -> str:
         unit = service.show(instance.unit)
     if unit.down:
         _start(instance)
-    _follow(instance, unit)
+    _follow(instance, unit, check)
     try:
         return _proof(instance)
     except Refusal as refusal:
@@ -71,9 +77,11 @@ def serve(instance: Instance) -> str:
 
 def _proof(instance: Instance) -> str:
     with heartbeat(f"waiting for a generation of {instance.name}"):
-        proof = service.prove(instance.unit, service.endpoint(instance.start, instance.name))
-    # An engine that ran before its unit wanted a watch has none. One that is masked stays so.
-    service.systemctl("start", f"sparkwright-watch@{instance.name}.timer", check=False)
+        proof = pairing.prove(instance.name, service.endpoint(instance.start, instance.name))
+    pair = pairing.Pair.load(instance.name)
+    if not pair or pair.rank == 0:
+        # An engine that ran before its unit wanted a watch has none. One that is masked stays so.
+        service.systemctl("start", f"sparkwright-watch@{instance.name}.timer", check=False)
     return proof
 
 
@@ -139,11 +147,11 @@ def _wait_for_memory(instance: Instance) -> None:
         time.sleep(HEARTBEAT_S)
 
 
-def _follow(instance: Instance, before: service.Unit) -> None:
+def _follow(instance: Instance, before: service.Unit, check: Callable[[], None]) -> None:
     """Say what a start is doing until the unit is active. Raises Refusal when it fails.
 
-    before: the unit's state before the start was asked for; a start that was under way already is
-    followed to its end.
+    check: called every second. before: the unit's state before the start was asked for; a start
+    that was under way already is followed to its end.
     """
     begun = spoken = time.monotonic()
     # A queued unit shows the invocation of its start before until its turn comes.
@@ -151,6 +159,7 @@ def _follow(instance: Instance, before: service.Unit) -> None:
     journal: service.Journal | None = None
     now, said, restarts = "waiting for its turn", "", 0
     limit, normal = float(str(instance.start["timeout_s"])), _normal_s(instance)
+    limit += PAIR_S if pairing.Pair.load(instance.name) else 0
     say(f"   0 s  starting {instance.unit} ({instance.start['normal']})")
     while True:
         unit = service.show(instance.unit)
@@ -171,8 +180,11 @@ def _follow(instance: Instance, before: service.Unit) -> None:
             say(f"{elapsed:4.0f} s  longer than normal; given up after {limit:.0f} s")
             normal = None
         if now != said or time.monotonic() - spoken >= HEARTBEAT_S:
-            say(f"{elapsed:4.0f} s  {now}")
+            # For which one, and what is in the way, is in the line itself.
+            waits = journal and journal.lines and journal.lines[-1].startswith(f"{now}, ")
+            say(f"{elapsed:4.0f} s  {journal.lines[-1] if journal and waits else now}")
             said, spoken = now, time.monotonic()
+        check()
         time.sleep(1)
 
 
@@ -199,8 +211,9 @@ def _failure(
     # Its last lines may have come after the last look, and say how far it was.
     now = phase(journal.new(), _phases(instance), now)
     late = unit.result == "timeout" or not unit.down
+    late = late or any(line.startswith(LATE) for line in journal.lines)
     cause = first_exception(journal.lines) or (
-        "it was not ready in time" if late else _UNTOLD.get(unit.exit_status, _NOTHING)
+        LATE if late else _UNTOLD.get(unit.exit_status, _NOTHING)
     )
     return NotServingError(
         f"{instance.name} did not start: {cause}\n"

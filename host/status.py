@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pairing
 import probe
 import service
 import transaction
@@ -56,7 +57,7 @@ def _instance(name: str) -> dict[str, object]:
     else:
         try:
             server = service.endpoint(start, name)
-            answer["health"] = service.prove(one.unit, server, patient=False, limit_s=LOOK_S)
+            answer["health"] = pairing.prove(name, server, patient=False, limit_s=LOOK_S)
         except Refusal as refusal:
             answer["problem"] = str(refusal)
     drift = one.drift()

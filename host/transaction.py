@@ -6,7 +6,8 @@ a power cut or a reboot goes on from there. What is to be and what was lie in
 instance that is not wanted any more there is no `next`: its files are withdrawn with the switch, so
 that they can come back, and what else there is of it is removed at the end.
 
-phases: stopping, switching, starting, done; after a failure undoing, restoring.
+phases: prepared, stopping, switching, starting, done; after a failure undoing, restoring. Of one
+half of a pair each waits for the other half (together.py).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import probe
 import service
 import starting
+import together
 from common import VAR, Refusal, lock, read_json, say, settle, write
 from instance import Instance
 from undoing import TerminatedError, Undoing, at_any_rate, strings
@@ -48,7 +50,7 @@ def record() -> dict[str, object]:
 
 def result() -> dict[str, object]:
     """How the last one ended: `{"command": …, "names": […], "tried": {name: fingerprint}, "error":
-    message or null, "id": another one each time}`.
+    message or null, "keys": {name: key of a pair}, "id": another one each time}`.
 
     The fingerprint of what was to be removed is that of nothing.
     """
@@ -70,9 +72,11 @@ def _run(names: Sequence[str], gone: Sequence[str], command: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{VAR}/transaction-result.json")
     tried: dict[str, str] = {}
+    keys: dict[str, str] = {}
     error: str | None = "it was cut off"
     try:
         _refuse_damage()
+        keys = together.keys(strings(record().get("names")))
         tried = {one.name: one.fingerprint(whole=True) for one in _asked(names, gone, command)}
         try:
             finish()
@@ -88,13 +92,16 @@ def _run(names: Sequence[str], gone: Sequence[str], command: str) -> None:
             asked = _asked(names, gone, command)
             tried = {one.name: one.fingerprint(whole=True) for one in asked}
             wanted, unwanted = asked[: len(names)], asked[len(names) :]
-            _Transaction.prepare(wanted, unwanted, command).forward()
+            change = _Transaction.prepare(wanted, unwanted, command)
+            keys = together.keys(change.names)
+            change.forward()
         error = None
     except (Refusal, OSError, TerminatedError) as problem:
         error = str(problem)
         raise Refusal(error) from None
     finally:
-        ended = {"command": command, "names": [*names], "tried": tried, "error": error}
+        ended: dict[str, object] = {"command": command, "names": [*names], "tried": tried}
+        ended |= {"error": error, "keys": keys}
         # On a full disk the reason is on the screen all the same.
         with contextlib.suppress(OSError):
             # An engine's words may be in it.
@@ -161,6 +168,8 @@ def finish() -> None:
     say(f"      an activation was cut off while {cut.phase}; it is brought to its end first")
     if cut.phase == "done":
         cut.complete()
+    elif cut.phase == "prepared":
+        cut.end()
     elif cut.phase == "restoring":
         cut.restore()
     elif cut.phase == "starting" and not cut.data.get("again"):
@@ -292,11 +301,16 @@ class _Transaction(Undoing):
                     f"{refusal}\n      a reboot in between could start a mixture; nothing was "
                     "stopped. The deploy installs that unit"
                 ) from None
+        halves = together.halves(self._wanted())
+        if halves and self.phase == "prepared":
+            self._meet(halves.values())
         try:
             if switches:
                 self.note("stopping")
                 # All stops before the first start: one that gives up memory or a port comes first.
                 for one in self.those("stopped"):
+                    if one.name in halves:
+                        halves[one.name].drain()
                     starting.stop(one)
                 self.note("switching")
                 for one in self.those("changed"):
@@ -304,14 +318,32 @@ class _Transaction(Undoing):
                 settle()
             self.note("starting")
             for name in self._wanted():
-                say(f"      {starting.serve(self.next(name))}")
+                check = [halves[name].check] if name in halves else []
+                say(f"      {starting.serve(self.next(name), *check)}")
                 self.next(name).remember(status="serving")
+            if halves:
+                self.note("starting", proven=self._wanted())
+            for half in halves.values():
+                half.agree()
         except BaseException as problem:
             if service.shutting_down():
                 # What ends with the host says nothing about the engine: the boot goes on from here.
                 raise SystemExit(1) from None
             self.undo(problem, name)
         self.complete()
+
+    def _meet(self, halves: Iterable[together.Half]) -> None:
+        """Let the other host know, and wait until it is as far. Nothing was stopped yet."""
+        self.note("prepared")
+        try:
+            service.systemctl("start", together.AGENT)
+            for half in halves:
+                half.meet()
+        except BaseException as problem:
+            self.end()
+            if isinstance(problem, Refusal):
+                raise Refusal(f"{problem}; nothing was stopped") from None
+            raise
 
     def _wanted(self) -> list[str]:
         return [name for name in self.names if name not in self.gone]

@@ -42,7 +42,11 @@ def _wanted(plan: HostPlan) -> tuple[list[ManagedFile], list[ManagedFile], list[
         folder = f"{paths.STAGED}/{instance.name}"
         folders.append(ManagedFile(folder, "", "0700"))
         wanted += render.instance_files(instance)
-        if instance.profile.key_variable:
+        if not instance.link:
+            absent.append(f"{folder}/pair.json")
+        if instance.rank:  # it answers nobody
+            absent.append(f"{folder}/api-key.env")
+        elif instance.profile.key_variable:
             content = f"VLLM_API_KEY={os.environ[instance.profile.key_variable]}\n"
             wanted.append(ManagedFile(f"{folder}/api-key.env", content, "0600"))
         elif not instance.profile.api_key:
@@ -51,7 +55,7 @@ def _wanted(plan: HostPlan) -> tuple[list[ManagedFile], list[ManagedFile], list[
 
 
 def _generate_keys(plan: HostPlan) -> Iterator[FunctionCommand]:
-    names = [i.name for i in plan.instances if i.profile.api_key == "generate"]
+    names = [i.name for i in plan.instances if i.profile.api_key == "generate" and not i.rank]
     if not names:
         return
     key_files = {name: f"{paths.STAGED}/{name}/api-key.env" for name in names}

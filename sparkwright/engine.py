@@ -60,6 +60,8 @@ PHASES: tuple[tuple[str, str], ...] = (
     ("init engine (profile", "starting the API server"),
     ("Application startup complete", "serving"),
 )
+PAIR_PHASES = (("waiting for the other rank, ", "waiting for the other rank"), *PHASES)
+"""The same of a pair, whose ranks first wait for each other (host/pair.py)."""
 
 
 @dataclass(frozen=True)
@@ -201,15 +203,22 @@ def _field(option: str) -> str:
     return field if field in ModelProfile.model_fields else f"extra_args.{option}"
 
 
-def serve_yaml(
-    profile: ModelProfile, model: str, quantization: str | None = None, version: str | None = None
-) -> str:
+def rank_options(rank: int, head: str, port: int) -> dict[str, Any]:
+    """Options by which two engines become one, tensor parallel over both.
+
+    head: address on the fabric where rank 0 listens for the other, on this port.
+    """
+    options: dict[str, Any] = {"nnodes": 2, "node-rank": rank, "master-addr": head}
+    options["master-port"] = port
+    # Without an API server of its own: the head answers for both.
+    return options | ({"headless": True} if rank else {})
+
+
+def serve_yaml(options: Mapping[str, Any], version: str | None = None) -> str:
     """The file for `vllm serve --config`. version: of vLLM, when it is known."""
-    options = serve_options(profile, model, quantization)
     known = flags.catalog(version)
-    if known:
-        options = known.spelled(options)
-    text: str = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
+    spelled = known.spelled(dict(options)) if known else dict(options)
+    text: str = yaml.safe_dump(spelled, sort_keys=False, allow_unicode=True)
     return text
 
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from sparkwright import budget, checks, engine, memory, paths
 from sparkwright.contradictions import contradictions
 from sparkwright.errors import PlanError, Problem, nearest, problems_of, shown
+from sparkwright.fabric import Link
 from sparkwright.memory import Estimate
 from sparkwright.pairs import Member, Pair, find_pairs
 from sparkwright.releases import EngineRelease, Release, version_in
@@ -58,6 +59,8 @@ class Instance:
     """What `--quantization` has to say in this release; None: nothing."""
     pair: Pair | None = None
     rank: int = 0
+    link: Link | None = None
+    master_port: int = 29501
     start_cap_s: int | None = None
     """No start may take longer, in seconds, whatever the profile allows (`rollout`)."""
 

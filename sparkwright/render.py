@@ -6,10 +6,12 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sparkwright import engine, paths
+from sparkwright.fabric import Link
 from sparkwright.plan import ROOT, HostPlan, Instance
 
 _HOST_PROGRAMS = (
@@ -21,6 +23,11 @@ _HOST_PROGRAMS = (
     "engine_log.py",
     "service.py",
     "instance.py",
+    "rails.py",
+    "pairing.py",
+    "together.py",
+    "pair.py",
+    "pair_agent.py",
     "starting.py",
     "undoing.py",
     "transaction.py",
@@ -30,7 +37,12 @@ _HOST_PROGRAMS = (
     "ready.py",
     "watch.py",
 )
-_WATCH_UNITS = ("sparkwright-watch@.service", "sparkwright-watch@.timer")
+_UNITS = (
+    "sparkwright-watch@.service",
+    "sparkwright-watch@.timer",
+    "sparkwright-recover.service",
+    "sparkwright-pair.service",
+)
 
 
 @dataclass(frozen=True)
@@ -71,10 +83,8 @@ def base_files() -> list[ManagedFile]:
         for name in _HOST_PROGRAMS
     ]
     units = "etc/systemd/system"
-    files += [ManagedFile(f"/{units}/{n}", template(f"{units}/{n}")) for n in _WATCH_UNITS]
+    files += [ManagedFile(f"/{units}/{n}", template(f"{units}/{n}")) for n in _UNITS]
     files.append(ManagedFile("/etc/default/earlyoom", template("etc/default/earlyoom")))
-    recovery = "etc/systemd/system/sparkwright-recover.service"
-    files.append(ManagedFile(f"/{recovery}", template(recovery)))
     files.append(ManagedFile(f"{paths.OPT}/tools.txt", (ROOT / "releases/tools.txt").read_text()))
     return files
 
@@ -104,16 +114,18 @@ def instance_files(instance: Instance) -> list[ManagedFile]:
     )
     start = {
         "endpoint": {"host": profile.host, "port": profile.port, "name": profile.names[0]},
-        "phases": engine.PHASES,
+        "phases": engine.PAIR_PHASES if instance.link else engine.PHASES,
         "normal": engine.normal_start(profile),
         "timeout_s": instance.start_timeout_s + 30,
         "memory_fraction": profile.gpu_memory_utilization,
     }
-    serve = engine.serve_yaml(
-        profile, instance.model_path, instance.quantization, instance.release.engine_version
-    )
+    wanted = engine.serve_options(profile, instance.model_path, instance.quantization)
+    link = instance.link
+    ranks = _rank_options(instance, link) if link else {}
+    serve = engine.serve_yaml(wanted | ranks, instance.release.engine_version)
     return [
         ManagedFile(f"{folder}/serve.yaml", serve),
+        *([_pair_file(instance, link, [wanted, environment])] if link else []),
         ManagedFile(
             f"{folder}/env",
             template("etc/sparkwright/profile/env", environment=environment, profile=profile),
@@ -124,3 +136,24 @@ def instance_files(instance: Instance) -> list[ManagedFile]:
         ManagedFile(f"{folder}/instance.conf", drop_in),
         ManagedFile(f"{folder}/start.json", json.dumps(start, indent=1) + "\n"),
     ]
+
+
+def _rank_options(instance: Instance, link: Link) -> dict[str, Any]:
+    head = link.peer[0] if link.rank else link.own[0]
+    return engine.rank_options(link.rank, head, instance.master_port)
+
+
+def _pair_file(instance: Instance, link: Link, equal: list[dict[str, Any]]) -> ManagedFile:
+    """What a rank knows of its pair (host/pairing.py). equal: what both ranks must be started with;
+    the key is of that, and ranks with different keys wait for each other."""
+    both = [instance.release.id, instance.master_port, *equal]
+    content = {
+        "pair": link.pair,
+        "rank": link.rank,
+        "key": hashlib.sha256(json.dumps(both, sort_keys=True).encode()).hexdigest()[:32],
+        "own": link.own,
+        "peer": link.peer,
+        "peer_host": link.peer_host,
+    }
+    text = json.dumps(content, indent=1) + "\n"
+    return ManagedFile(f"{paths.STAGED}/{instance.name}/pair.json", text)

@@ -119,7 +119,9 @@ def profiles() -> dict[str, dict[str, Any]]:
         if data is not None:
             profile = ModelProfile(**data)
             quantized = engine.quantization(profile, profile.config, VERSION)
-            text = engine.serve_yaml(profile, MODEL, quantized.option, VERSION)
+            text = engine.serve_yaml(
+                engine.serve_options(profile, MODEL, quantized.option), VERSION
+            )
             rendered[file.stem] = yaml.safe_load(text)
     return rendered
 

@@ -14,6 +14,9 @@ import activate
 import common
 import detached
 import instance
+import pair
+import pair_agent
+import pairing
 import probe
 import pytest
 import service
@@ -149,10 +152,13 @@ class Spark:
         self.root, self.systemd = root, Systemd()
         self.etc, self.opt, self.var = root / "etc", root / "opt", root / "var"
         self.units = root / "units"
-        for module in (common, instance, activate, detached, service, status, transaction, undoing):
+        programs = (activate, common, detached, instance, pairing, service, status, transaction)
+        for module in (*programs, pair, pair_agent, undoing):
             for name, folder in {"ETC": self.etc, "OPT": self.opt, "VAR": self.var}.items():
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, str(folder))
+        monkeypatch.setattr(pairing, "RUN", str(root / "run"))
+        monkeypatch.setattr(pair, "RUN", str(root / "run"))
         monkeypatch.setattr(instance, "STATE", str(self.var / "state.json"))
         monkeypatch.setattr(instance, "UNITS", str(self.units))
         monkeypatch.setattr(instance, "ENGINE_USER", pwd.getpwuid(os.getuid()).pw_name)

@@ -67,7 +67,7 @@ def test_shipped_profile(name: str) -> None:
     assert made["served-model-name"] == list(profile.names)
     assert set(made) - set(profile.extra_args) <= KNOWN
     assert "nvfp4" not in made.values()
-    assert yaml.safe_load(engine.serve_yaml(profile, "/models/x")) == made
+    assert yaml.safe_load(engine.serve_yaml(made)) == made
 
 
 def test_least_profile() -> None:
@@ -184,7 +184,7 @@ def test_extra_args_are_passed_on() -> None:
 @pytest.mark.parametrize("name", ["no", "1e3", "a: b", "#x", "ü", "'", '"', "0x10", "2026-01-01"])
 def test_yaml_keeps_every_name_a_string(name: str) -> None:
     profile = ModelProfile.model_validate({"model": "/m/tiny", "served_names": [name]})
-    read = yaml.safe_load(engine.serve_yaml(profile, "/m/tiny"))
+    read = yaml.safe_load(engine.serve_yaml(engine.serve_options(profile, "/m/tiny")))
     assert read["served-model-name"] == [name]
 
 
