@@ -44,7 +44,7 @@ def estimate(instance: Instance, memory_gib: float) -> Estimate:
     profile = instance.profile
     version = instance.release.engine_version
     numbers = Version(version).release if version else (999,)  # of a floating one, the newest rules
-    draft = _draft_model(profile)
+    draft = _draft_model(profile) or _placed_by_ray(profile)
     weights = None if draft else profile.expects.weights_gib
     model = Shape(unknown=draft) if draft else _model(profile, instance.config, numbers)
     return memory.of_engine(
@@ -93,6 +93,11 @@ def check(plan: HostPlan) -> tuple[list[Problem], list[Problem]]:
     for verdict in memory.host_verdict(engines, platform.memory_gib, platform.os_reserve_gib):
         note(verdict.level, "", verdict.about, verdict.message)
     return problems, warnings
+
+
+def _placed_by_ray(profile: ModelProfile) -> str:
+    """Why nothing is known on a Ray cluster; empty without one."""
+    return "Ray decides which parts of the model this Spark holds" if profile.ray else ""
 
 
 def _draft_model(profile: ModelProfile) -> str:

@@ -160,6 +160,15 @@ def unmet_engine(
         yield Problem(where, "engine", repr(profile.engine), fix)
 
 
+def missing_ray(where: str, profile: ModelProfile, release: Release) -> Iterable[Problem]:
+    """vLLM's wheels for CUDA do not bring Ray along (0.27 to 0.33)."""
+    if profile.ray and not re.search(r"^ray\b", release.lock_text, re.M | re.I):
+        fix = f"the release {release.settings.lock or release.id} holds no ray: make a lock of both"
+        version = release.engine_version or "VERSION"
+        fix = f"{fix}, `sparkwright lock vllm=={version} ray==VERSION`, the version of the cluster"
+        yield Problem(where, "ray", repr(profile.ray), fix)
+
+
 def wrong_lock(host: str, release: Release, platform: Platform) -> Iterable[Problem]:
     """A lock that was resolved for another machine or Python: its header says for which."""
     if release.engine_version is None:  # no lock of an engine at all, which is said already

@@ -84,8 +84,12 @@ def _tools(profile: ModelProfile) -> _Found:
         yield "online_quantization", shown(profile.online_quantization), fix
     for option in extra:
         splits = option in _SPLITTERS or option.startswith("data-parallel-")
+        if profile.ray and option == "pipeline-parallel-size":
+            continue
         if splits and extra[option] != 1:
             fix = "a Spark has one GPU: use tensor_parallel_size=2 and a pair of Sparks"
+            if option == "pipeline-parallel-size":
+                fix += ", or ray='ADDRESS:PORT' of a cluster that runs"
             yield f"extra_args.{option}", shown(extra[option]), fix
 
 

@@ -145,6 +145,8 @@ def serve_options(
         options["quantization"] = quantization
     if profile.tensor_parallel_size > 1:
         options["tensor-parallel-size"] = profile.tensor_parallel_size
+    if profile.ray:
+        options["distributed-executor-backend"] = "ray"
     if profile.enforce_eager:
         options["enforce-eager"] = True
     if profile.tool_call_parser:
@@ -248,6 +250,8 @@ def environment(profile: ModelProfile, name: str) -> dict[str, str]:
         # Triton's own ptxas may not know sm_121a (triton-lang/triton#8539).
         "TRITON_PTXAS_PATH": f"{paths.CUDA_HOME}/bin/ptxas",
     }
+    if profile.ray:
+        values["RAY_ADDRESS"] = profile.ray
     return values | profile.env
 
 

@@ -143,7 +143,10 @@ def make_plan(
     planner.problems += checks.same_machine(hosts)
     rollout = planner.rollout(hosts)
     chosen = {raw.name: planner.choice(raw, set(ignored_groups)) for raw in hosts}
-    sizes = {name: profile.tensor_parallel_size for name, profile in planner.profiles.items()}
+    sizes = {
+        name: 1 if profile.ray else profile.tensor_parallel_size
+        for name, profile in planner.profiles.items()
+    }
     members = (Member(raw.name, raw.data.get("pair"), chosen[raw.name]) for raw in hosts)
     pairs, incomplete = find_pairs(members, sizes)
     planner.problems += incomplete
@@ -278,6 +281,7 @@ class _Planner:
         self.quantized[key] = quantized.option
         self.problems += checks.missing_key(group, profile, self.environment)
         self.problems += contradictions(where, profile, config)
+        self.problems += checks.missing_ray(where, profile, release)
         self.problems += checks.unmet_engine(
             where, profile, release, lambda: self.locks, platform.architecture
         )

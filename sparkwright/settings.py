@@ -35,7 +35,7 @@ HIDDEN_FOLDERS = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")
 _OWN_VARIABLES = (
     *("PATH", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "HF_HOME"),
     *("FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "SPARKWRIGHT_ENDPOINT"),
-    *("VLLM_ENGINE_READY_TIMEOUT_S", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+    *("VLLM_ENGINE_READY_TIMEOUT_S", "LD_PRELOAD", "LD_LIBRARY_PATH", "RAY_ADDRESS"),
 )
 _SECRET_VARIABLES = ("VLLM_API_KEY", "HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN")
 # Options with which what is deployed could not be reached, proven or supervised.
@@ -48,7 +48,11 @@ _SECRET_ENDINGS = ("-token", "-secret", "-password")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Options of vLLM that a profile's field of another name sets.
-RENAMED = {"served-model-name": "served_names", "shutdown-timeout": "shutdown_timeout_s"}
+RENAMED = {
+    "served-model-name": "served_names",
+    "shutdown-timeout": "shutdown_timeout_s",
+    "distributed-executor-backend": "ray",
+}
 
 
 def _is_plain(value: Any) -> bool:
@@ -188,6 +192,11 @@ class ModelProfile(Setting):
     tensor_parallel_size: int = Field(
         1, ge=1, le=2, description="number of Sparks that serve it as one: 1, or 2 for a pair"
     )
+    ray: str | None = Field(
+        None,
+        description="`address:port` of a Ray cluster that runs already; it places the model on its "
+        "nodes, instead of a pair (docs/two-sparks.md)",
+    )
     load_format: str | None = Field(None, description="how weights are read; `dummy`: random ones")
     enforce_eager: bool = Field(False, description="no CUDA graphs, no torch.compile: slow")
     attention_backend: str | None = Field(None, description="such as `FLASHINFER`, `TRITON_ATTN`")
@@ -309,6 +318,14 @@ class ModelProfile(Setting):
             SpecifierSet(value or "")
         except InvalidSpecifier:
             raise ValueError("write versions of vLLM such as '>=0.28' or '>=0.27,<0.33'") from None
+        return value
+
+    @field_validator("ray")
+    @classmethod
+    def _ray_is_an_address(cls, value: str | None) -> str | None:
+        host, _, port = (value or "").rpartition(":")
+        if value is not None and not (re.fullmatch(r"[A-Za-z0-9.-]+", host) and port.isdecimal()):
+            raise ValueError("write the address of its head node, such as '192.168.100.10:6379'")
         return value
 
     @field_validator("accept_freeze_risk")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkwright import checks
+from sparkwright import checks, engine
 from sparkwright.plan import Plan, RawHost, make_plan
 from sparkwright.settings import Platform
 
@@ -122,3 +122,29 @@ def test_without_a_lock_the_plan_warns_once_for_all_hosts(tmp_path: Path) -> Non
     made = plan(tmp_path, {}, "a", "b", release={"floating": "vllm"})
     assert made.problems == ()
     assert len([w for w in made.warnings if "can't be reproduced" in w.fix]) == 1
+
+
+def test_on_a_ray_cluster_no_pair_is_needed_but_ray_is(tmp_path: Path) -> None:
+    lock = tmp_path / "mine.txt"
+    lock.write_text("vllm==1.0\n")
+    profile = {"ray": "10.0.0.1:6379", "tensor_parallel_size": 2}
+    (problem,) = plan(tmp_path, profile, "a").problems
+    assert "mine.txt holds no ray" in str(problem)
+    assert "sparkwright lock vllm==1.0 ray==VERSION" in str(problem)
+    lock.write_text("vllm==1.0\nray==2.50.0\n")
+    made = plan(tmp_path, profile | {"extra_args": {"pipeline-parallel-size": 2}}, "a")
+    assert not made.problems
+    (instance,) = made.hosts["a"].instances
+    assert instance.pair is None and instance.link is None
+    options = engine.serve_options(instance.profile, "/m")
+    assert options["distributed-executor-backend"] == "ray"
+    assert engine.environment(instance.profile, "tiny")["RAY_ADDRESS"] == "10.0.0.1:6379"
+    (found,) = made.hosts["a"].estimates
+    assert "Ray decides" in found.unknown["kv_tokens"]
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0.1", "auto", ":6379", "10.0.0.1:", "ray://a:1"])
+def test_an_address_of_a_cluster_that_is_none(tmp_path: Path, address: str) -> None:
+    (tmp_path / "mine.txt").write_text("vllm==1.0\nray==2.50.0\n")
+    (problem,) = plan(tmp_path, {"ray": address}, "a").problems
+    assert "write the address of its head node" in str(problem)

@@ -33,6 +33,7 @@ FINE: dict[str, list[str]] = {
     "quantized": said(quantization="nvfp4"),
     "online": said(online_quantization="fp8"),
     "one of each": said(extra_args={"data-parallel-size": 1, "pipeline-parallel-size": 1}),
+    "layers split by Ray": said(ray="10.0.0.1:6379", extra_args={"pipeline-parallel-size": 2}),
     "mtp": speculation(method="mtp", num_speculative_tokens=2),
     "mtp by default": speculation(method="mtp"),
     "suffix": speculation(method="suffix"),
