@@ -12,13 +12,12 @@ from sparkwright.errors import Problem, nearest, shown
 from sparkwright.settings import ARCHITECTURES, ModelProfile, Platform
 
 if TYPE_CHECKING:
-    from sparkwright.pairs import Pair
     from sparkwright.plan import HostPlan, Plan, RawHost
     from sparkwright.releases import Release
     from sparkwright.rollout import Rollout
 
 # What data files may set besides pyinfra's own: connectors' settings and global arguments.
-_KEYS = ("profile", "release", "platform", "pair", "rollout")
+_KEYS = ("profile", "release", "platform", "pair", "fabric", "rollout")
 # Arguments of every operation with which waves have no order, or a failure no consequence, or a
 # canary that fails is restarted again and again.
 DISORDER = (
@@ -256,9 +255,3 @@ def halved_pairs(plan: Plan, chosen: set[str]) -> Iterable[Problem]:
                 assert instance.pair is not None
                 fix = f"{other} is the other half of pair {instance.pair.name}: name both"
                 yield Problem(f"host {name}", "--limit", "", fix)
-
-
-def not_deployed(pair: Pair, profile: str) -> Problem:
-    """What a plan of a pair can't say otherwise."""
-    fix = f"{profile} on two Sparks is planned, and not deployed yet: a deploy refuses both hosts"
-    return Problem(f"pair {pair.name}", "", "", fix)

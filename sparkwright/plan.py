@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from sparkwright import budget, checks, engine, memory, paths
 from sparkwright.contradictions import contradictions
 from sparkwright.errors import PlanError, Problem, nearest, problems_of, shown
-from sparkwright.fabric import Link
+from sparkwright.fabric import MASTER_PORT, Fabric, Link, link_pair
 from sparkwright.memory import Estimate
 from sparkwright.pairs import Member, Pair, find_pairs
 from sparkwright.releases import EngineRelease, Release, version_in
@@ -60,7 +60,9 @@ class Instance:
     pair: Pair | None = None
     rank: int = 0
     link: Link | None = None
-    master_port: int = 29501
+    """The fabric over which it is one server with the other host of its pair."""
+    master_port: int = MASTER_PORT
+    """Where rank 0 listens for rank 1."""
     start_cap_s: int | None = None
     """No start may take longer, in seconds, whatever the profile allows (`rollout`)."""
 
@@ -95,6 +97,11 @@ class HostPlan:
     @property
     def releases(self) -> tuple[Release, ...]:
         return tuple({i.release.id: i.release for i in self.instances}.values())
+
+    @property
+    def link(self) -> Link | None:
+        """Its end of the fabric, when it is one of a pair."""
+        return next((i.link for i in self.instances if i.link), None)
 
 
 @dataclass(frozen=True)
@@ -150,9 +157,8 @@ def make_plan(
     members = (Member(raw.name, raw.data.get("pair"), chosen[raw.name]) for raw in hosts)
     pairs, incomplete = find_pairs(members, sizes)
     planner.problems += incomplete
-    together = {(pair, profile) for (_, profile), pair in pairs.items()}
-    planner.warnings += [checks.not_deployed(pair, profile) for pair, profile in together]
-    plans = {raw.name: planner.host(raw, chosen[raw.name], pairs) for raw in hosts}
+    links = planner.links(hosts, pairs)
+    plans = {raw.name: planner.host(raw, chosen[raw.name], pairs, links) for raw in hosts}
     planned = {name: plan for name, plan in plans.items() if plan}
     planner.problems += checks.unequal_pairs(planned)
     return Plan(planned, tuple(planner.problems), tuple(planner.warnings), rollout)
@@ -232,12 +238,40 @@ class _Planner:
         self.problems += checks.unknown_groups(raw, others, self.known, bool(chosen))
         return tuple(chosen)
 
+    def links(
+        self, hosts: Iterable[RawHost], pairs: Mapping[tuple[str, str], Pair]
+    ) -> dict[str, Link]:
+        """By host its end of its pair's link; of pairs whose settings make sense."""
+        fabrics: dict[str, Fabric] = {}
+        for raw in hosts:
+            settings = self._read(raw, "fabric", Fabric, required=False)
+            if settings:
+                fabrics[raw.name] = settings
+            if "fabric" in raw.own and not any(host == raw.name for host, _ in pairs):
+                fix = "is for the two Sparks of a pair, this one is in none: take it out"
+                self.problems.append(Problem(f"host {raw.name}", "fabric", "", fix))
+        found: dict[str, Link] = {}
+        for pair in dict.fromkeys(pairs.values()):
+            if not set(pair.hosts) <= set(fabrics):
+                continue
+            served = {profile for (_, profile), other in pairs.items() if other == pair}
+            ends, problems = link_pair(pair.name, pair.hosts, fabrics, served)
+            found |= ends
+            self.problems += problems
+        return found
+
     def host(
-        self, raw: RawHost, chosen: tuple[str, ...], pairs: Mapping[tuple[str, str], Pair]
+        self,
+        raw: RawHost,
+        chosen: tuple[str, ...],
+        pairs: Mapping[tuple[str, str], Pair],
+        links: Mapping[str, Link],
     ) -> HostPlan | None:
         """The plan of one host; None when too little of it could be read."""
         platform = self._read(raw, "platform", Platform, required=False)
         release = self._release(raw) if chosen else None
+        # Those of a pair last: while they wait for the other Spark, nothing waits for them.
+        chosen = tuple(sorted(chosen, key=lambda group: (raw.name, group) in pairs))
         usable = {group: self.profiles[group] for group in chosen if group in self.profiles}
         self.problems += checks.port_clashes(raw, usable)
         if release and platform:
@@ -251,10 +285,13 @@ class _Planner:
             pair = pairs.get((raw.name, group))
             before = instances[-1].name if instances else None
             rank = pair.hosts.index(raw.name) if pair else 0
+            shared = sorted(profile for host, profile in pairs if host == raw.name)
             config = self._config(group, profile)
             instances.append(
                 Instance(
                     *(group, profile, release, before, config, quantized, pair, rank),
+                    link=links.get(raw.name) if pair else None,
+                    master_port=MASTER_PORT + (shared.index(group) if pair else 0),
                     start_cap_s=self.start_cap_s,
                 )
             )
