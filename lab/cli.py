@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
 
     up = verbs.add_parser("up", parents=[named], help="start or complete a lab")
     up.add_argument("--sparks", type=int, default=1, metavar="N", help="hosts (default: 1)")
+    up.add_argument("--fabric", action="store_true", help="a QSFP cable between each two Sparks")
     up.set_defaults(run=_up)
     down = verbs.add_parser("down", parents=[named], help="remove a lab")
     down.add_argument("--all", action="store_true", help="every lab, the image and the downloads")
@@ -64,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
 def _up(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.sparks <= 32:
         raise LabError(f"--sparks {arguments.sparks}: give a number from 1 to 32.", status=2)
-    lab = manage.up(arguments.name, arguments.sparks)
+    if arguments.fabric and arguments.sparks < 2:
+        raise LabError("--fabric needs two Sparks or more: --sparks 2 --fabric", status=2)
+    lab = manage.up(arguments.name, arguments.sparks, arguments.fabric)
     say(f"Lab '{lab.name}' is up:")
     for host in lab.hosts:
         say(f"  {host.name}  {host.address}  systemd and sshd answer")

@@ -23,6 +23,11 @@ HEALTHY = {
 }
 
 
+# The devices of the two QSFP ports, by port and rail (NVIDIA/dgx-spark-playbooks,
+# nvidia/connect-two-sparks); port 0 is next to the Ethernet port.
+FABRIC_DEVICES = (("enp1s0f0np0", "enP2p1s0f0np0"), ("enp1s0f1np1", "enP2p1s0f1np1"))
+
+
 @dataclass(frozen=True)
 class Fault:
     """One fault: what it shows, and what it changes of the GPU's answers.
@@ -52,20 +57,32 @@ FAULTS = {
     "driver-not-loaded": Fault(
         "The driver's kernel module is not loaded.", {"status": "not-loaded"}
     ),
+    "driver-older": Fault(
+        "The driver is older than the other Spark's.",
+        {"driver": "580.126.09", "loaded": "580.126.09"},
+    ),
+    "fabric-cut": Fault(
+        "Nothing gets through on either rail; the link stays up.", until_reboot=True
+    ),
     "full-disk": Fault("The file system of /opt/sparkwright and /var/lib/sparkwright is full."),
     "low-memory": Fault("Only 4 GiB of memory are available: something else holds it."),
     "next-kernel-bare": Fault("The kernel of the next boot has no NVIDIA modules."),
     "no-gpu": Fault("The driver finds no GPU.", {"status": "no-device"}),
     "no-nvcc": Fault("There is no CUDA toolkit."),
     "not-a-spark": Fault("/etc/dgx-release is missing."),
+    "one-subnet": Fault("A file of netplan puts both rails into one subnet."),
     "other-gpu": Fault(
         "The GPU is a GeForce RTX 4090.",
         {"name": "NVIDIA GeForce RTX 4090", "compute_cap": "8.9", "memory_mib": "24564"},
     ),
+    "other-port": Fault("The QSFP cable is in port 0, not in port 1."),
     "port-taken": Fault("A server that is not ours holds PORT.", argument="PORT"),
     "proprietary-driver": Fault(
         "The kernel module is the proprietary one, not the open one.", {"module": "proprietary"}
     ),
+    "rail-down": Fault("The second rail has no link.", until_reboot=True),
+    "rail-mtu": Fault("The second rail loses packets above 1500 bytes.", until_reboot=True),
+    "slow-fabric": Fault("The link says 200 Gb/s and delivers 13."),
     "spark-memory": Fault("No fault: /proc/meminfo shows the memory of a real Spark."),
     "sudo-password": Fault("The user's sudo asks for a password."),
 }

@@ -9,7 +9,7 @@ import shutil
 import time
 from typing import Any
 
-from lab import build, docker, hosts, record
+from lab import build, docker, fabric, hosts, record
 from lab.faults import FAULTS
 from lab.record import Host, Record
 from lab.shell import LabError, as_root, lock, run, say
@@ -17,8 +17,10 @@ from lab.shell import LabError, as_root, lock, run, say
 HOST_PROGRAM = ("python3", "/usr/local/lib/spark-lab/host.py")
 
 
-def up(name: str, count: int) -> Record:
+def up(name: str, count: int, cabled: bool = False) -> Record:
     """Bring lab ``name`` to ``count`` running Sparks, whatever an earlier run left behind.
+
+    cabled: with a QSFP cable between each two; a lab that has cables keeps them.
 
     Raises LabError: the machine lacks something (status 2), or a host does not boot.
     """
@@ -34,6 +36,7 @@ def up(name: str, count: int) -> Record:
             engine.build(record.MODELS, record.WHEELS)
         network, subnet = hosts.ensure_network(name)
         folder = record.folder(name)
+        before = record.load(name)
         lab = Record(
             name=name,
             network=network,
@@ -42,15 +45,24 @@ def up(name: str, count: int) -> Record:
             key=str(folder / "id_ed25519"),
             known_hosts=str(folder / "known_hosts"),
             architecture=platform.machine(),
+            fabric=cabled or bool(before and before.fabric),
         )
         hosts.converge(lab, count)
         say("Waiting until every host has booted (5 to 20 s when it has just started)")
         for host in lab.hosts:
             hosts.wait_until_booted(host)
         hosts.let_in(lab)
+        cable(lab)
         _describe(lab)
         record.save(lab)
     return lab
+
+
+def cable(lab: Record) -> None:
+    """Bring the QSFP cables of a lab that has them to what the hosts' faults say."""
+    if lab.fabric:
+        ports = {host.name: 0 if fabric.OTHER_PORT in faults(host) else 1 for host in lab.hosts}
+        fabric.cable(lab.hosts, ports)
 
 
 def _describe(lab: Record) -> None:
@@ -145,6 +157,7 @@ def fault(lab: Record, host: Host, name: str, value: str | None) -> None:
         raise LabError(f"Fault '{name}' takes a port number, not '{value}'.", status=2)
     _running(lab, host)
     hosts.execute(host, *HOST_PROGRAM, "fault", name, *([value] if value else []))
+    cable(lab)
 
 
 def clear(lab: Record, host: Host, name: str | None) -> None:
@@ -153,6 +166,7 @@ def clear(lab: Record, host: Host, name: str | None) -> None:
         raise LabError(f"There is no fault '{name}'. See: sparkwright lab fault --list", status=2)
     _running(lab, host)
     hosts.execute(host, *HOST_PROGRAM, "clear", *([name] if name else []))
+    cable(lab)
 
 
 def reboot(lab: Record, host: Host) -> float:
@@ -161,6 +175,8 @@ def reboot(lab: Record, host: Host) -> float:
     start = time.monotonic()
     # Killed after two minutes, as a person would press the button.
     docker.docker("restart", "--time", "120", host.container)
+    # Its network is a new one: the other host's end went with the old.
+    cable(lab)
     hosts.wait_until_booted(host)
     return time.monotonic() - start
 

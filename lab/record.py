@@ -46,6 +46,7 @@ class Record:
     torch: str = "index"
     model: str = "/srv/models/tiny-qwen3"
     standin_lock: str | None = None
+    fabric: bool = False
     hosts: list[Host] = field(default_factory=list)
 
     def host(self, name: str) -> Host:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from faults import FAULTS, gpu_state, meminfo, proc_version
+from faults import FABRIC_DEVICES, FAULTS, gpu_state, meminfo, proc_version
 
 STATE = Path("/etc/spark-lab")
 ON = STATE / "faults"
@@ -41,6 +41,7 @@ DGX_OTA_DATE="Wed Jul 15 09:06:56 AM UTC 2026"
 """
 FASTOS_RELEASE = 'NAME="DGX SPARK FASTOS"\nVERSION="1.91.51"\nBUILD_TYPE="customer"\n'
 KERNEL, NEXT_KERNEL = "6.17.0-1008-nvidia", "6.17.0-1032-nvidia"
+WAYS = ("iifname", "oifname")
 FULL = (Path("/opt/sparkwright"), Path("/var/lib/sparkwright"))
 
 
@@ -162,6 +163,47 @@ def disk(on: dict[str, str]) -> None:
                 folder.rmdir()
 
 
+def rails(on: dict[str, str]) -> None:
+    """Break the second rail, or both, with the kernel's own means."""
+    seconds = [both[1] for both in FABRIC_DEVICES]
+    for name in seconds:
+        if Path(f"/sys/class/net/{name}").exists():
+            run("ip", "link", "set", name, "down" if "rail-down" in on else "up")
+    drops = []
+    if "rail-mtu" in on:
+        drops = [f"{way} {name} meta length > 1500 drop" for name in seconds for way in WAYS]
+    if "fabric-cut" in on:
+        drops = [f"{way} {name} drop" for both in FABRIC_DEVICES for name in both for way in WAYS]
+    table = "table inet spark_lab { chain %s { type filter hook %s priority -300; %s; } }"
+    ways = (("input", "iifname"), ("output", "oifname"))
+    rules = [
+        table % (hook, hook, "; ".join(d for d in drops if d.startswith(word)))
+        for hook, word in ways
+        if drops
+    ]
+    text = "\n".join(["add table inet spark_lab", "delete table inet spark_lab", *rules])
+    subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
+
+
+def foreign_netplan(on: dict[str, str]) -> None:
+    """What a guide's script left: both rails in one subnet."""
+    file = Path("/etc/netplan/40-cx7.yaml")
+    if "one-subnet" not in on:
+        was, text = file.exists(), file.read_text() if file.exists() else ""
+        if was and HEAD in text:
+            file.unlink()
+            run("netplan", "apply")
+        return
+    last = 10 + int(os.uname().nodename.rpartition("-")[2])
+    lines = [HEAD, "network:\n  version: 2\n  ethernets:\n"]
+    for number, name in enumerate(FABRIC_DEVICES[1]):
+        lines.append(f"    {name}:\n      dhcp4: false\n      addresses:\n")
+        lines.append(f"      - 192.168.100.{last + 100 * number}/24\n")
+    file.write_text("".join(lines))
+    file.chmod(0o600)
+    run("netplan", "apply")
+
+
 def sudo(on: dict[str, str]) -> None:
     file = Path("/etc/sudoers.d/nvidia")
     free = "" if "sudo-password" in on else "NOPASSWD: "
@@ -204,7 +246,7 @@ def apply() -> None:
     ON.mkdir(parents=True, exist_ok=True)
     on = {fault.name: fault.read_text().strip() for fault in ON.iterdir()}
     virtual_memory_settings()
-    for part in (release_files, driver, toolkits, kernels, memory, disk, sudo, stranger):
+    for part in (release_files, driver, toolkits, kernels, memory, disk, sudo, stranger, rails):
         part(on)
 
 
@@ -224,6 +266,8 @@ def main(verb: str, *names: str) -> None:
             if FAULTS[fault.name].until_reboot:
                 fault.unlink()
     apply()
+    if verb in ("fault", "clear") and (verb == "clear" or names[0] == "one-subnet"):
+        foreign_netplan({fault.name: "" for fault in ON.iterdir()})
     if verb == "fault" and names[0] == "port-taken":
         expect_stranger(names[1])
 

@@ -1,0 +1,74 @@
+"""The QSFP cables of a lab: a pair of veth devices for each rail, under a Spark's own names.
+
+Sparks 1 and 2 are joined by one cable, 3 and 4, and so on. Every host has the four devices of a
+Spark's two ports; those of a port without a cable have no carrier. What addresses they get is up to
+the host, as on a Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from lab.docker import docker
+from lab.faults import FABRIC_DEVICES
+from lab.record import Host
+from lab.shell import as_root, run, say
+
+OTHER_PORT = "other-port"
+
+
+def cable(hosts: list[Host], ports: dict[str, int]) -> None:
+    """Bring the cables to what they should be. ports: of each host, the one with the cable.
+
+    What is right stays as it is: a device that is made anew loses its addresses for a moment.
+    """
+    for first, second in zip(hosts[::2], hosts[1::2], strict=False):
+        both = (first, second)
+        if all(_is_cabled(host, ports[host.name]) for host in both):
+            continue
+        say(f"Cabling {first.name} port {ports[first.name]} to {second.name} "
+            f"port {ports[second.name]}")  # fmt: skip
+        for host in both:
+            _remove(host)
+        for rail in (0, 1):
+            ends = [FABRIC_DEVICES[ports[host.name]][rail] for host in both]
+            _join(both, ends, rail)
+        for host in both:
+            for name in FABRIC_DEVICES[1 - ports[host.name]]:
+                _ip(host, "link", "add", name, "type", "veth", "peer", "name", f"no-{name[:12]}")
+
+
+def _is_cabled(host: Host, port: int) -> bool:
+    links = {link["ifname"]: link for link in json.loads(_ip(host, "-j", "link"))}
+    wanted = {name for both in FABRIC_DEVICES for name in both}
+    return wanted <= set(links) and all(
+        links[name].get("ifalias") == "cable" for name in FABRIC_DEVICES[port]
+    )
+
+
+def _remove(host: Host) -> None:
+    there = {link["ifname"] for link in json.loads(_ip(host, "-j", "link"))}
+    for name in (name for both in FABRIC_DEVICES for name in both):
+        if name in there:
+            _ip(host, "link", "delete", name)
+
+
+def _join(hosts: Iterable[Host], names: list[str], rail: int) -> None:
+    first, second = hosts
+    # Made within the first, with one end in the second: two hosts may use the same names.
+    _ip(first, "link", "add", names[0], "type", "veth",
+        "peer", "name", names[1], "netns", _process(second))  # fmt: skip
+    for host, name, side in ((first, names[0], 0), (second, names[1], 1)):
+        address = f"4c:bb:47:00:0{rail}:{side:02x}"
+        _ip(host, "link", "set", name, "address", address, "alias", "cable")
+        _ip(host, "link", "set", name, "up")
+
+
+def _process(host: Host) -> str:
+    return docker("inspect", "--format={{.State.Pid}}", host.container).strip()
+
+
+def _ip(host: Host, *words: str) -> str:
+    """`ip` of this machine, in the network of a host."""
+    return run(as_root(["nsenter", "--net", f"--target={_process(host)}", "ip", *words]))
