@@ -3,7 +3,7 @@
 The steps and their order; what each does is in operations/, what is decided is in sparkwright/.
 """
 
-from operations import base, instances, preflight, releases, rollout, weights
+from operations import base, fabric, instances, preflight, releases, rollout, weights
 from operations.planning import host_plan
 
 plan = host_plan()
@@ -13,6 +13,7 @@ preflight.check(name="Check what the host is", plan=plan)
 base.packages(name="Install system packages", plan=plan)
 base.account_and_folders(name="Make the service account and folders")
 base.host_files(name="Install host programs, memory guard and release locks", plan=plan)
+fabric.set_up(name="Set up the link of a pair", plan=plan)
 base.tools(name="Install uv and hf")
 
 releases.build(name="Build the engine release", plan=plan)

@@ -77,6 +77,20 @@ class FirstContact(Observed):
         )
 
 
+class Fabric(FactBase[dict[str, Any]]):
+    """Whether the link to the other Spark of a pair is right, by host/fabric.py.
+
+    wanted: JSON, this host's end of it.
+    """
+
+    def command(self, wanted: str) -> StringCommand:
+        program = f"{paths.HOST_PROGRAMS}/fabric.py"
+        return StringCommand("printf", "%s", QuoteString(wanted), "|", "python3", program, "check")
+
+    def process(self, output: list[str]) -> dict[str, Any]:
+        return _object(output)
+
+
 class Instances(FactBase[dict[str, Any]]):
     """State and proof of engine instances, by host/activate.py; empty before it is installed.
 

@@ -15,6 +15,7 @@ import secrets
 import sys
 import time
 
+import alike
 import rails
 from common import ETC, HEARTBEAT_S, Refusal, main, read_json, say, write
 from pairing import RUN, Pair, look
@@ -45,6 +46,9 @@ class Handshake:
             return f"nothing of {self.pair.name} is in service on {self.pair.peer_host}"
         if other.key != self.pair.key:
             return f"{self.pair.peer_host} has other settings in service; a deploy makes them equal"
+        different = alike.difference(self.pair, other)
+        if different:
+            return different
         if other.start != self.partner:
             self.partner = other.start
             self._tell()

@@ -4,8 +4,10 @@ usage: pair_agent.py
 
 Runs as sparkwright-pair.service on both hosts of a pair. It answers on the fabric only, which is
 not authenticated, so it tells nothing secret and changes nothing for who asks:
+  GET /                  driver and QSFP port of this host
   GET /NAME              state of the rank and of the transaction here (pairing.Peer)
   GET /prove/NAME        have the head here generate; `?limit=` seconds
+  GET /bandwidth/RAIL    let the other host measure rail 0 or 1 once
 
 vLLM does not notice a partner that is gone: the worker outlives its head, and the head says healthy
 without its worker (docs/two-sparks.md). So a rank whose partner ended, started anew or can't be
@@ -25,6 +27,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import alike
+import bandwidth
+import rails
 import service
 import transaction
 from common import ETC, VAR, Refusal, main, read_json, say
@@ -57,7 +62,10 @@ def describe(name: str) -> dict[str, object]:
     own = Pair.load(name)
     wanted = Pair.coming(name) if known else None
     ended = transaction.result()
+    model = (wanted or own).model if wanted or own else ""
     return {
+        "driver": rails.driver(),
+        "weights": alike.weights(model) if model else "",
         "key": own.key if own else "",
         "start": start.get("id", ""),
         "partner": start.get("partner", ""),
@@ -84,6 +92,30 @@ def prove(name: str, limit: float) -> str:
     return service.prove(f"vllm@{name}.service", server, limit_s=limit)
 
 
+def greet() -> dict[str, object]:
+    """What the other host is told of this one."""
+    device = _rails()[0]["device"] if _rails() else ""
+    ports = [rail.port for rail in rails.devices() if rail.device == device]
+    return {"driver": rails.driver(), "port": ports[0] if ports else None}
+
+
+def _rails() -> list[dict[str, str]]:
+    found = read_json(f"{ETC}/fabric.json").get("rails")
+    return found if isinstance(found, list) else []
+
+
+def let_measure(number: str) -> bool:
+    """Listen for one measurement of a rail; False when that can't be."""
+    if number not in ("0", "1") or len(_rails()) != 2:
+        return False
+    own = strings(read_json(f"{ETC}/fabric.json").get("own"))[int(number)]
+    return any(
+        bandwidth.serve(rail, own, int(number))
+        for rail in rails.devices()
+        if rail.device == _rails()[int(number)]["device"]
+    )
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers one request of the other host."""
 
@@ -107,6 +139,10 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> tuple[int, dict[str, object]]:
         where = urlsplit(self.path)
         *verb, name = unquote(where.path).strip("/").split("/")
+        if not verb and not name:
+            return 200, greet()
+        if verb == ["bandwidth"]:
+            return (200 if let_measure(name) else 503), {}
         if name not in names() or verb not in ([], ["prove"]):
             return 404, {"text": f"{name[:80]!r} is no pair's profile here"}
         if not verb:

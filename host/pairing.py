@@ -26,7 +26,7 @@ class UnreachableError(Refusal):
 class Pair:
     """What one rank knows of the pair, from its pair.json. key: of all that both must have equal.
 
-    own, peer: addresses on the two rails, of this host and of the other.
+    own, peer: addresses on the two rails, of this host and of the other. model: its folder.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Pair:
     own: tuple[str, ...]
     peer: tuple[str, ...]
     peer_host: str
+    model: str = ""
 
     @classmethod
     def load(cls, name: str, folder: str | None = None) -> Pair | None:
@@ -46,7 +47,7 @@ class Pair:
             rank, key, other = int(str(data["rank"])), str(data["key"]), str(data["peer_host"])
         except (KeyError, TypeError, ValueError):
             return None
-        return cls(name, rank, key, own, peer, other)
+        return cls(name, rank, key, own, peer, other, str(data.get("model", "")))
 
     @classmethod
     def coming(cls, name: str) -> Pair | None:
@@ -60,7 +61,7 @@ class Peer:
 
     key: in service. start, partner: the ids of its last start and of the one that it joined.
     unit: state of its unit. phase, target: of the transaction that runs there ("": none), and the
-    key that it brings. ended: how the last one ended.
+    key that it brings. ended: how the last one ended. driver, weights: of its host (alike.py).
     """
 
     key: str = ""
@@ -72,6 +73,8 @@ class Peer:
     stops: bool = False
     proven: bool = False
     ended: dict[str, object] = field(default_factory=dict)
+    driver: str = ""
+    weights: str = ""
 
     @classmethod
     def of(cls, answer: object) -> Peer:

@@ -99,7 +99,9 @@ def speed(device: str) -> int | None:
 def driver() -> str:
     """Version of the NVIDIA module that is loaded; "" when none is."""
     found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", _read("/proc/driver/nvidia/version"))
-    return found[1] if found else ""
+    # A service of a simulated Spark has a /proc of its own; nvidia-smi needs the module loaded.
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return found[1] if found else (run(*asked) or "").strip()
 
 
 def gid_index(hca: str, address: str) -> int | None:

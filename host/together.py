@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+import alike
 from common import HEARTBEAT_S, Refusal, say
 from pairing import Pair, Peer, UnreachableError, look_on_any
 
@@ -33,6 +34,7 @@ class Half:
         self.begun = time.monotonic()
         self.first: object = None
         self.joined = False
+        self.seen = Peer()
 
     def meet(self) -> None:
         """Wait until the other host is about to bring the same. Raises Refusal when it is not.
@@ -40,6 +42,9 @@ class Half:
         Nothing was stopped yet, on either.
         """
         self._wait("to begin the same change", self._has_met, MEET_S)
+        different = alike.difference(self.pair, self.seen)
+        if different:
+            raise Refusal(different)
 
     def _has_met(self, peer: Peer) -> bool:
         return self._goes_along(peer) or self._is_there(peer)
@@ -105,7 +110,7 @@ class Half:
         while True:
             told = f"waiting for {self.pair.peer_host} {what}"
             try:
-                peer = look_on_any(self.pair)
+                peer = self.seen = look_on_any(self.pair)
                 if done(peer):
                     return
                 self._judge(peer)

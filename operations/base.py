@@ -59,6 +59,8 @@ def packages(plan: HostPlan) -> Iterator[FunctionCommand]:
     for release in plan.releases:
         wanted |= {f"python{release.settings.python}-dev", f"python{release.settings.python}-venv"}
         wanted |= set(release.settings.packages)
+    if plan.link:
+        wanted |= {"nftables", "netplan.io", "ethtool", "iputils-ping"}
     missing = observed(packages=sorted(wanted))["packages"]
     if missing:
         yield shown("sh", "-c", _APT.replace("MISSING", " ".join(missing)))
@@ -92,10 +94,14 @@ def host_files(plan: HostPlan) -> Iterator[FunctionCommand]:
 
     + plan: what the host is to serve
     """
-    wrong, _, _ = files.differing([*render.base_files(), *render.release_files(plan)])
+    link = [] if plan.link else [f"{paths.ETC}/fabric.json"]
+    wanted = [*render.base_files(), *render.release_files(plan)]
+    wrong, _, left = files.differing(wanted, absent=link)
     guard = "/etc/default/earlyoom"
     changed = any(file.path == guard for file in wrong)
     yield from files.send(wrong, then=(guard, _RESTART_GUARD) if changed else None)
+    if left:  # it was one of a pair
+        yield shown("python3", f"{paths.HOST_PROGRAMS}/fabric.py", "remove")
 
 
 @operation()

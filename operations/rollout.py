@@ -177,6 +177,7 @@ def guard_runs() -> None:
     def guarded(state: State, serial: bool = False, no_wait: bool = False) -> None:
         if whole_plan.cache_info().currsize:  # also of a file that includes ours
             _refuse_disorder(serial, no_wait, state.config.RETRY)
+            _refuse_parted_pairs(state.config.PARALLEL)
         _RUN.begun = bool(whole_plan.cache_info().currsize)
         try:
             run_ops(state, serial=serial, no_wait=no_wait)
@@ -210,6 +211,17 @@ def _refuse_disorder(serial: bool, no_wait: bool, retry: int) -> None:
         raise CliError(
             "--retry: a canary that fails would be restarted again and again, nothing was "
             "done. Run again without it"
+        )
+
+
+def _refuse_parted_pairs(parallel: int | None) -> None:
+    """Both hosts of a pair work at the same moment, or the one waits in vain for the other."""
+    chosen = chosen_hosts()
+    pairs = any(plan.link for name, plan in whole_plan().hosts.items() if name in chosen)
+    if pairs and parallel and parallel < len(chosen):
+        raise CliError(
+            f"{parallel} hosts at a time are too few: the two Sparks of a pair change together, "
+            f"nothing was done. Run again with --parallel {len(chosen)}"
         )
 
 

@@ -12,7 +12,7 @@ from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.output import echo
 
-from facts.observe import Instances, Observed
+from facts.observe import Fabric, Instances, Observed
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -72,7 +72,7 @@ def one_host(body: Callable[P, Iterator[FunctionCommand]]) -> Callable[P, Iterat
     return guarded
 
 
-def fact(kind: type[Observed | Instances], **arguments: Any) -> dict[str, Any]:
+def fact(kind: type[Observed | Instances | Fabric], **arguments: Any) -> dict[str, Any]:
     """What a fact answers; empty when its command failed. Raises NoAnswerError when it is no JSON.
 
     Never fails the host by itself: the caller refuses, with a message. A fact that fails in an

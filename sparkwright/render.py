@@ -25,6 +25,10 @@ _HOST_PROGRAMS = (
     "instance.py",
     "rails.py",
     "pairing.py",
+    "alike.py",
+    "netplans.py",
+    "bandwidth.py",
+    "fabric.py",
     "together.py",
     "pair.py",
     "pair_agent.py",
@@ -41,6 +45,7 @@ _UNITS = (
     "sparkwright-watch@.service",
     "sparkwright-watch@.timer",
     "sparkwright-recover.service",
+    "sparkwright-fabric.service",
     "sparkwright-pair.service",
 )
 
@@ -154,6 +159,7 @@ def _pair_file(instance: Instance, link: Link, equal: list[dict[str, Any]]) -> M
         "own": link.own,
         "peer": link.peer,
         "peer_host": link.peer_host,
+        "model": instance.model_path,
     }
     text = json.dumps(content, indent=1) + "\n"
     return ManagedFile(f"{paths.STAGED}/{instance.name}/pair.json", text)

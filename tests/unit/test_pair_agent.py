@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import alike
 import pair
 import pair_agent
 import pairing
@@ -84,7 +85,7 @@ def test_the_other_host_is_told_of_a_rank_and_of_a_transaction(
 NOTHING = {"id": None, "error": False, "keys": {}}
 
 
-@pytest.mark.parametrize("path", ["/other", "/", "/prove/../m/x", "/m/../../etc/passwd", "/%2e%2e"])
+@pytest.mark.parametrize("path", ["/other", "/prove/../m/x", "/m/../../etc/passwd", "/%2e%2e"])
 def test_only_a_pairs_profile_is_told_of(agent: Spark, tmp_path: Path, path: str) -> None:
     status, answer = pairing.ask(load(WORKER, tmp_path), path)
     assert status == 404 and "is no pair's profile here" in str(answer)
@@ -286,3 +287,33 @@ def test_a_rank_that_does_not_run_is_not_ended(looks: Looks) -> None:
     looks.other = Peer()
     looks.spark.systemd.units[UNIT] = replace(RUNS, main_pid=0, active="activating")
     assert looks.kills(50) == 0
+
+
+def test_a_host_tells_its_driver_and_port(
+    agent: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [rails.Rail("enp1s0f1np1", "rocep1s0f1", 1, True)]
+    monkeypatch.setattr(rails, "devices", lambda: both)
+    monkeypatch.setattr(rails, "driver", lambda: "580.1.2")
+    put(agent.etc / "fabric.json", {"rails": [{"device": "enp1s0f1np1", "hca": "rocep1s0f1"}]})
+    assert pairing.ask(load(WORKER, tmp_path), "/") == (200, {"driver": "580.1.2", "port": 1})
+    for path in ("/bandwidth/2", "/bandwidth/0"):  # there is but one rail
+        assert pairing.ask(load(WORKER, tmp_path), path) == (503, {})
+
+
+def test_a_start_waits_while_drivers_or_weights_differ(
+    agent: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    here = replace(load(WORKER, tmp_path), model=str(model))
+    monkeypatch.setattr(rails, "driver", lambda: "580.1")
+    same = Peer(driver="580.1", weights=alike.weights(str(model)))
+    assert alike.difference(here, same) == ""
+    assert alike.difference(here, Peer()) == "", "nothing was told yet"
+    other = alike.difference(here, replace(same, driver="580.2"))
+    assert "driver is 580.1 here and 580.2 on spark-1" in other
+    monkeypatch.setattr(alike, "_known", {})
+    (model / "more.safetensors").write_text("x")
+    assert f"{model} differs from the one on spark-1" in alike.difference(here, same)

@@ -1,0 +1,293 @@
+"""Set up and check the link between the two Sparks of a pair.
+
+usage: fabric.py check < WANTED      one line of JSON: {"missing": text or null, "notes": [...]}
+       fabric.py setup < WANTED      as far as it is not done; both hosts at the same time
+       fabric.py remove              of a host that is in no pair any more
+
+WANTED is what sparkwright/fabric.py says of this host's end. Nothing but the devices of the QSFP
+ports is touched. A link that does not reach the other host is taken back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from ipaddress import IPv4Interface
+from typing import Any
+
+import alike
+import bandwidth
+import netplans
+import rails
+import service
+from common import ETC, HEARTBEAT_S, VAR, Refusal, lock, main, read_json, say, write
+from instance import boot
+from pairing import Pair, UnreachableError, ask
+from rails import Rail, run
+
+CONFIG = f"{ETC}/fabric.json"
+RULES = f"{ETC}/fabric.nft"
+MEASURED = f"{VAR}/fabric-measured.json"
+FIREWALL = "sparkwright-fabric.service"
+AGENT = "sparkwright-pair.service"
+PEER_S = 90
+"""How long the other host is waited for: pyinfra sets both up at once."""
+_LINK_S = 8
+_FULL_SPEED = 200_000
+Wanted = dict[str, Any]
+
+
+def choose(wanted: Wanted) -> list[Rail]:
+    """The two rails of the port that is cabled. Raises Refusal."""
+    found = rails.devices()
+    for rail in found:
+        if not rail.up:  # one that is switched off shows no link
+            run("ip", "link", "set", rail.device, "up")
+    if not any(rail.up for rail in found):
+        time.sleep(_LINK_S)
+        found = rails.devices()
+    ports = sorted({rail.port for rail in found if rail.up})
+    if wanted["port"] is not None:
+        ports = [port for port in ports if port == wanted["port"]]
+    if not ports:
+        names = ", ".join(rail.device for rail in found)
+        where = "" if wanted["port"] is None else f" of port {wanted['port']} (fabric.port)"
+        raise Refusal(
+            f"no QSFP cable: no device{where} has a link ({names}). Plug the cable in on both "
+            f"Sparks, until it clicks; {wanted['peer_host']} must be switched on"
+        )
+    both = [rail for rail in found if rail.port == ports[0]]
+    down = [rail.device for rail in both if not rail.up]
+    if down or len(both) != 2:
+        raise Refusal(
+            f"port {ports[0]} has a link on {len(both) - len(down)} of its two devices "
+            f"({', '.join(down) or 'one is missing'} has none): pull the plug of the cable and of "
+            "the power of this Spark, and boot it cold"
+        )
+    return both
+
+
+def refuse_overlap(wanted: Wanted, both: list[Rail]) -> None:
+    """Raises Refusal when a rail's subnet is one that this host reaches otherwise."""
+    told = json.loads(run("ip", "-j", "-4", "addr") or "[]")
+    own = {rail.device for rail in both}
+    for address, prefix in zip(wanted["own"], wanted["prefixes"], strict=True):
+        subnet = IPv4Interface(f"{address}/{prefix}").network
+        for device in told:
+            for entry in device.get("addr_info", []) if device.get("ifname") not in own else []:
+                there = IPv4Interface(f"{entry['local']}/{entry['prefixlen']}")
+                if there.network.overlaps(subnet):
+                    raise Refusal(
+                        f"the subnet {subnet} of a rail is used by {device['ifname']} ({there}): "
+                        "write other addresses for both Sparks, fabric=dict(addresses=(...))"
+                    )
+
+
+def config(wanted: Wanted, both: list[Rail]) -> str:
+    """What fabric.json says: what is wanted, and what was found for it."""
+    found = [{"device": rail.device, "hca": rail.hca} for rail in both]
+    return json.dumps({**wanted, "rails": found}, indent=1) + "\n"
+
+
+def rules(wanted: Wanted, both: list[Rail]) -> str:
+    """The firewall: who is not on the cable reaches neither the engine's ports nor an address of
+    the rails, where its other ports are. What a person's own firewall forbids stays forbidden."""
+    inside = ", ".join(f'"{name}"' for name in ["lo", *(rail.device for rail in both)])
+    ports = ", ".join(map(str, wanted["ports"]))
+    return f"""# Managed by sparkwright: vLLM does not authenticate what its ranks tell each other.
+table inet sparkwright_fabric
+delete table inet sparkwright_fabric
+table inet sparkwright_fabric {{
+  chain input {{
+    type filter hook input priority -10; policy accept;
+    iifname {{ {inside} }} accept
+    tcp dport {{ {ports} }} drop
+    ip daddr {{ {", ".join(wanted["own"])} }} drop
+  }}
+}}
+"""
+
+
+def missing(wanted: Wanted) -> tuple[str, list[str]]:
+    """What is not as it should be, in words ("": nothing), and what is worth to know."""
+    try:
+        both = choose(wanted)
+        name = _not_in_place(wanted, both)
+        if name:
+            return f"{name} is not as it should be", []
+        notes = verify(wanted, both)
+        if read_json(MEASURED).get("key") != _measured_key(wanted, both):
+            return "the bandwidth was not measured since the last boot", notes
+        return "", [*notes, *bandwidth.told(read_json(MEASURED))]
+    except Refusal as refusal:
+        return str(refusal), []
+
+
+def _not_in_place(wanted: Wanted, both: list[Rail]) -> str:
+    files = {CONFIG: config(wanted, both), RULES: rules(wanted, both)}
+    for path, text in files.items():
+        if _content(path) != text:
+            return path
+    names = [rail.device for rail in rails.devices()]
+    plan = netplans.text(both, wanted["own"], wanted["prefixes"], wanted["mtu"])
+    if not netplans.is_in_place(plan) or netplans.foreign(names):
+        return netplans.FILE
+    unit = service.show(FIREWALL)
+    if not unit.enabled or run("nft", "list", "table", "inet", "sparkwright_fabric") is None:
+        return FIREWALL
+    return ""
+
+
+def _content(path: str) -> str | None:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def verify(wanted: Wanted, both: list[Rail]) -> list[str]:
+    """Prove each rail by traffic of its full packet size, which comes back as large. Raises
+    Refusal; answers with what is worth to know."""
+    notes = []
+    peer_host = wanted["peer_host"]
+    ends = zip(both, wanted["own"], wanted["peer"], strict=True)
+    for number, (rail, own, peer) in enumerate(ends, 1):
+        name = f"rail {number} ({rail.device})"
+        if own not in [address for address, _ in rails.addresses(rail.device)]:
+            raise Refusal(f"{name} has not got its address {own}")
+        if rails.mtu(rail.device) != wanted["mtu"]:
+            raise Refusal(f"{name} has MTU {rails.mtu(rail.device)}, not {wanted['mtu']}")
+        route = run("ip", "route", "get", peer, "from", own) or ""
+        if f" dev {rail.device} " not in f"{route} ":
+            raise Refusal(
+                f"what {name} is to send to {peer} leaves elsewhere: {route.strip() or 'nowhere'}; "
+                "both rails, or a rail and another network, are in one subnet"
+            )
+        if not _ping(rail, peer, 56):
+            raise Refusal(f"{name} does not reach {peer_host} ({peer})")
+        size = wanted["mtu"] - 28  # headers of IP and ICMP
+        if not _ping(rail, peer, size):
+            raise Refusal(
+                f"{name} reaches {peer_host} ({peer}), but packets of {wanted['mtu']} bytes get "
+                "lost: the MTU is smaller there, or on a switch between them"
+            )
+        speed = rails.speed(rail.device)
+        if speed is not None and speed < _FULL_SPEED:
+            notes.append(
+                f"{name} came up with {speed // 1000} Gb/s instead of 200: another cable, or a "
+                "switch's port without autonegotiation"
+            )
+    return notes
+
+
+def _ping(rail: Rail, peer: str, size: int) -> bool:
+    count = ["-c", "3", "-i", "0.2", "-W", "1", "-M", "do", "-s", str(size)]
+    return run("ping", "-q", "-n", "-I", rail.device, *count, peer) is not None
+
+
+def setup(wanted: Wanted) -> None:
+    """Bring the link up, prove it, measure it. Raises Refusal; netplan's files are put back when
+    the other host can't be reached."""
+    both = choose(wanted)
+    port = both[0].port
+    say(f"      QSFP port {port}: {', '.join(f'{r.device} ({r.hca})' for r in both)}")
+    refuse_overlap(wanted, both)
+    for path, text, mode in (
+        (RULES, rules(wanted, both), 0o644),
+        (CONFIG, config(wanted, both), 0o644),
+    ):
+        if _content(path) != text:
+            write(path, text, mode)
+    service.systemctl("enable", "--quiet", FIREWALL)
+    service.systemctl("restart", FIREWALL)
+    plan = netplans.text(both, wanted["own"], wanted["prefixes"], wanted["mtu"])
+    names = [rail.device for rail in rails.devices()]
+    undo: Callable[[], None] = lambda: None  # noqa: E731
+    if not netplans.is_in_place(plan) or netplans.foreign(names):
+        undo = netplans.put(plan, names)
+    for rail, address in zip(both, wanted["own"], strict=True):
+        # Addresses that nobody's file names any more, from a guide's `ip addr add`.
+        for other, prefix in rails.addresses(rail.device):
+            if other != address:
+                run("ip", "addr", "del", f"{other}/{prefix}", "dev", rail.device)
+    service.systemctl("restart", AGENT)
+    try:
+        notes = _patiently(lambda: verify(wanted, both), f"waiting for {wanted['peer_host']}")
+    except Refusal as refusal:
+        undo()
+        was = "" if undo.__name__ == "<lambda>" else "; netplan's files are what they were before"
+        raise Refusal(f"{refusal}, for {PEER_S} s{was}") from None
+    pair = Pair("", wanted["rank"], "", *map(tuple, (wanted["own"], wanted["peer"])),
+                wanted["peer_host"])  # fmt: skip
+    other = _patiently(lambda: _hello(pair), f"waiting for the agent of {wanted['peer_host']}")
+    wrong = alike.driver_difference(rails.driver(), wanted["peer_host"], str(other.get("driver")))
+    if wrong:
+        raise Refusal(wrong)
+    if other.get("port") not in (None, port):
+        notes.append(f"the cable is in port {port} here, in port {other['port']} on "
+                     f"{wanted['peer_host']}: it works")  # fmt: skip
+    found = bandwidth.measure(pair, both, wanted["min_gbps"])
+    write(MEASURED, json.dumps({"key": _measured_key(wanted, both), **found}) + "\n")
+    for note in [*notes, *bandwidth.told(found)]:
+        say(f"      {note}")
+
+
+def _hello(pair: Pair) -> dict[str, Any]:
+    status, answer = ask(pair, "/")
+    if status != 200 or not isinstance(answer, dict):
+        raise UnreachableError(f"{pair.peer_host} is not ready: {status} {answer}")
+    return answer
+
+
+def _patiently(look: Callable[[], Any], what: str) -> Any:
+    """What a look gives that raises no Refusal, within PEER_S."""
+    begun = spoken = time.monotonic()
+    while True:
+        try:
+            return look()
+        except Refusal as refusal:
+            now = time.monotonic()
+            if now - begun > PEER_S:
+                raise
+            if now - spoken > HEARTBEAT_S:
+                say(f"{now - begun:4.0f} s  {what}: {refusal}")
+                spoken = now
+        time.sleep(1)
+
+
+def _measured_key(wanted: Wanted, both: list[Rail]) -> str:
+    text = json.dumps([boot(), rails.driver(), wanted["min_gbps"], config(wanted, both)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def remove() -> None:
+    """Take away what setup brought, but files of others that it kept."""
+    for unit in (AGENT, FIREWALL):
+        service.systemctl("disable", "--quiet", "--now", unit, check=False)
+    run("nft", "delete", "table", "inet", "sparkwright_fabric")
+    netplans.remove()
+    for path in (RULES, MEASURED, CONFIG):
+        if os.path.exists(path):
+            os.unlink(path)
+
+
+def program() -> None:
+    (command,) = sys.argv[1:]
+    if command == "check":
+        text, notes = missing(json.load(sys.stdin))
+        print(json.dumps({"missing": text or None, "notes": notes}))
+        return
+    with lock("fabric", "setting up the link to the other Spark"):
+        if command == "remove":
+            remove()
+        else:
+            setup(json.load(sys.stdin))
+
+
+if __name__ == "__main__":
+    main(program)

@@ -1,0 +1,131 @@
+"""The rails' addresses, as a file of netplan; what other tools left there is kept beside."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+
+from common import Refusal, run_long, say, write
+from rails import Rail, run
+
+FOLDER = "/etc/netplan"
+FILE = f"{FOLDER}/40-sparkwright-fabric.yaml"
+KEPT = ".kept-by-sparkwright"
+"""Ending of a file that netplan no longer reads."""
+
+
+def text(rails: Sequence[Rail], own: Sequence[str], prefixes: Sequence[int], mtu: int) -> str:
+    """The file for two rails. It names no renderer: networkd or NetworkManager, as the host has."""
+    lines = [
+        "# Managed by sparkwright: the two rails between the Sparks of a pair.",
+        "network:",
+        "  version: 2",
+        "  ethernets:",
+    ]
+    for rail, address, prefix in zip(rails, own, prefixes, strict=True):
+        lines += [
+            f"    {rail.device}:",
+            "      dhcp4: false",
+            "      dhcp6: false",
+            "      accept-ra: false",
+            "      link-local: []",
+            f"      mtu: {mtu}",
+            f"      addresses: [{address}/{prefix}]",
+            # A boot does not wait for the other Spark.
+            "      optional: true",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def is_in_place(wanted: str) -> bool:
+    try:
+        with open(FILE) as file:
+            return file.read() == wanted and os.stat(FILE).st_mode & 0o777 == 0o600
+    except OSError:
+        return False
+
+
+def foreign(devices: Iterable[str]) -> list[str]:
+    """Other files of netplan that say something of these devices."""
+    pattern = re.compile(r"\b(" + "|".join(map(re.escape, devices)) + r")\b")
+    found = []
+    for path in sorted(glob.glob(f"{FOLDER}/*.yaml")):
+        with contextlib.suppress(OSError), open(path, errors="replace") as file:
+            said = [line for line in file if not line.lstrip().startswith("#")]
+            if path != FILE and pattern.search("".join(said)):
+                found.append(path)
+    return found
+
+
+def refuse_shared(path: str, devices: Iterable[str]) -> None:
+    """Raises Refusal when a file is about more than the ports of the fabric: it is not ours to
+    move."""
+    with tempfile.TemporaryDirectory() as root:
+        os.makedirs(f"{root}{FOLDER}")
+        with open(path, "rb") as source:
+            write(f"{root}{FOLDER}/x.yaml", source.read(), 0o600)
+        told = run("netplan", "get", "--root-dir", root, "network") or ""
+    # Two levels down: network's kinds of devices, and their names.
+    names = re.findall(r"^  ([^\s:]+):", told, re.M)
+    others = sorted(set(names) - {*devices})
+    if not told or others:
+        what = f"together with {', '.join(others)}" if others else "and can't be read by netplan"
+        raise Refusal(
+            f"{path} configures a rail of the fabric {what}: take the rail out of that file, or "
+            "move the file away, and deploy again"
+        )
+
+
+def put(wanted: str, devices: Sequence[str]) -> Callable[[], None]:
+    """Write the file, keep others beside, apply; what undoes all that. Raises Refusal, undone."""
+    moved = foreign(devices)
+    for path in moved:
+        refuse_shared(path, devices)
+    before = None
+    with contextlib.suppress(OSError), open(FILE) as file:
+        before = file.read()
+
+    def undo() -> None:
+        for path in moved:
+            os.rename(path + KEPT, path)
+        if before is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(FILE)
+        else:
+            write(FILE, before, 0o600)
+        _apply()
+
+    for path in moved:
+        say(f"      {path} is about the same devices: kept as {path}{KEPT}")
+        os.rename(path, path + KEPT)
+    try:
+        write(FILE, wanted, 0o600)
+        _apply()
+    except Refusal as refusal:
+        with contextlib.suppress(Refusal):
+            undo()
+        raise Refusal(f"{refusal}; the files of netplan are what they were") from None
+    return undo
+
+
+def remove() -> None:
+    """Take the rails' addresses away."""
+    if os.path.exists(FILE):
+        os.unlink(FILE)
+        _apply()
+
+
+def _apply() -> None:
+    # Generated first: what netplan refuses is told before anything changes.
+    for command in (["netplan", "generate"], ["netplan", "apply"]):
+        try:
+            run_long(command, " ".join(command), show=False)
+        except Refusal as problem:
+            lines = getattr(problem, "output", [])[-2:]
+            raise Refusal(" ".join([str(problem), *lines])) from None
+        except FileNotFoundError:
+            raise Refusal("netplan is not installed: apt install netplan.io") from None
