@@ -57,7 +57,6 @@ def judge(plan: HostPlan, seen: dict[str, Any], now: float) -> list[Finding]:
         _clock(probe, now),
         *_ports(plan, seen["ports"]),
         *_exposed(plan),
-        *_pairs(plan),
         *_models(plan, seen["models"]),
     ]
 
@@ -338,18 +337,6 @@ def _exposed(plan: HostPlan) -> Iterable[Finding]:
             "keep host='127.0.0.1' and use a tunnel, or let a firewall or a proxy guard the port; "
             "api_key='generate' guards /v1",
         )
-
-
-def _pairs(plan: HostPlan) -> Iterable[Finding]:
-    for instance in plan.instances:
-        if instance.pair:
-            yield Finding(
-                f"pair {instance.pair.name}",
-                FAIL,
-                f"{instance.name} on two Sparks",
-                "one Spark",
-                "pairs are planned, and not deployed yet: take this host out of the group",
-            )
 
 
 def _models(plan: HostPlan, models: dict[str, str]) -> Iterable[Finding]:

@@ -1,6 +1,7 @@
 """The simulated Sparks that the tests of this folder share: made once, in the order of the files.
 
-spark-1 serves with the real vLLM (test_real.py), spark-2 with the stand-in engine.
+spark-1 serves with the real vLLM (test_real.py), spark-2 with the stand-in engine; a QSFP cable
+joins them (test_11_fabric.py, test_12_pair.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.lab.helpers import LAB, ROOT, Spark, sparkwright
 def sparks() -> Iterator[dict[str, Spark]]:
     """Two fresh hosts; what a killed run left of them is removed first."""
     sparkwright("lab", "down", "--name", LAB)
-    sparkwright("lab", "up", "--sparks", "2", "--name", LAB)
+    sparkwright("lab", "up", "--sparks", "2", "--fabric", "--name", LAB)
     record = json.loads((ROOT / ".lab" / LAB / "lab.json").read_text())
     wheels = ROOT / ".lab" / "wheels"
     standin = [

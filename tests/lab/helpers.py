@@ -102,6 +102,10 @@ class Spark:
             "-exec rm -rf {} +; rm -rf /etc/sparkwright /var/lib/sparkwright "
             "/etc/systemd/system/vllm@* /etc/systemd/system/multi-user.target.wants/vllm@* "
             "/etc/default/earlyoom; "
+            "systemctl stop sparkwright-pair sparkwright-fabric; "
+            "nft delete table inet sparkwright_fabric; rm -f /etc/systemd/system/sparkwright-* "
+            "/etc/systemd/system/*.wants/sparkwright-*; rm -rf /run/sparkwright; "
+            "test -z \"$(ls /etc/netplan)\" || { rm -f /etc/netplan/*; netplan apply; }; "
             "systemctl daemon-reload; systemctl reset-failed; userdel vllm 2>/dev/null; true"
         )
 
@@ -109,7 +113,7 @@ class Spark:
         """Everything a deploy leaves on the host, without what differs between equal runs."""
         return self.sh(
             "find /opt/sparkwright/host /opt/sparkwright/active /etc/sparkwright "
-            "/var/lib/sparkwright /etc/systemd/system /etc/default/earlyoom "
+            "/var/lib/sparkwright /etc/systemd/system /etc/default/earlyoom /etc/netplan "
             r"\( -path '*/cache/*' -o -name __pycache__ -o -name state.json -o -path '*/locks/*' \)"
             " -prune -o -printf '%M %u %g %p %l\n' | sort; "
             "find /etc/sparkwright /var/lib/sparkwright/staged /etc/systemd/system/vllm@* -type f "

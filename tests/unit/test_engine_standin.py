@@ -353,3 +353,52 @@ def test_told_to_generate_nothing_or_to_ignore_the_key(start: Callable[..., Engi
     with pytest.raises(TimeoutError):
         engine.ask("/v1/chat/completions", _request(), timeout=0.5)
     assert engine.ask("/health")[0] == 200
+
+
+def ranks(start: Callable[..., Engine], **env: str) -> list[Engine]:
+    """Both ranks of a pair, not yet healthy."""
+    port = str(_free_port())
+    shared = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port]
+    alone = [["--node-rank", "0"], ["--node-rank", "1", "--headless"]]
+    return [start(*shared, *own, wait=False, **env) for own in alone]
+
+
+def test_two_ranks_notice_each_other_as_little_as_vllm_does(start: Callable[..., Engine]) -> None:
+    head, worker = ranks(start)
+    head.wait_until_healthy()
+    assert head.chat()["usage"]["completion_tokens"] == 3
+    with pytest.raises(OSError):
+        worker.ask("/health")  # it serves nobody
+    worker.process.kill()
+    worker.process.wait()
+    assert head.ask("/health")[0] == 200, "vLLM's head says so without its worker"
+    assert head.ask("/v1/chat/completions", _request())[0] == 500
+    assert head.process.wait(10) == 0
+
+
+def test_a_worker_outlives_its_head(start: Callable[..., Engine]) -> None:
+    head, worker = ranks(start)
+    head.wait_until_healthy()
+    head.process.terminate()
+    assert head.process.wait(10) == 0
+    time.sleep(0.5)
+    assert worker.process.poll() is None
+    worker.process.terminate()
+    assert worker.process.wait(10) == 0
+
+
+def test_a_rank_whose_partner_does_not_come(start: Callable[..., Engine]) -> None:
+    options = ["--nnodes", "2", "--node-rank", "0", "--master-port", str(_free_port())]
+    head = start(*options, wait=False, STANDIN_JOIN_SECONDS="1")
+    assert head.process.wait(10) == 1
+    assert "DistStoreError: Timed out after 2 seconds" in head.log.read_text()
+
+
+def test_a_worker_that_is_stopped_hangs_the_head(start: Callable[..., Engine]) -> None:
+    head, worker = ranks(start)
+    head.wait_until_healthy()
+    worker.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        head.ask("/v1/chat/completions", _request(), timeout=1)
+    worker.process.send_signal(signal.SIGCONT)
+    assert head.chat()["usage"]["completion_tokens"] == 3

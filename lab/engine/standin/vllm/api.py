@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from vllm import __version__, logs
+from vllm.ranks import Ranks
 
 _WORDS = ("These", "words", "come", "from", "a", "stand-in", "and", "mean", "nothing.")
 _DEFAULT_TOKENS = 16
@@ -35,6 +36,7 @@ class State:
         self.aborted = False  # and it went without finishing what it had
         self.running = 0  # requests in flight
         self.prompt_tokens = self.generated_tokens = self.finished = 0
+        self.ranks: Ranks | None = None
         self.lock, self.turn = threading.Lock(), threading.Lock()
 
     def count(self, **changes: int) -> None:
@@ -176,6 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(float(os.environ.get("STANDIN_TOKEN_SECONDS", "0")))
             if self.server.state.dead or self.server.state.aborted:
                 self._wait_for_client()
+            ranks = self.server.state.ranks
+            if ranks and not ranks.step(self._is_alone):
+                self._wait_for_client()
             text = {"empty": "", "garbage": "!"}.get(mode)
             # One by one as vLLM does, so that the count is right before the answer is sent.
             self.server.state.count(generated_tokens=1)
@@ -184,6 +189,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _in_turn(self, limit: int) -> Iterator[str]:
         with self.server.state.turn:
             yield from self._tokens(limit, "")
+
+    def _is_alone(self) -> bool:
+        """True when the client hung up, or the engine is dead."""
+        readable = select.select([self.connection], [], [], 0)[0]
+        gone = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        return gone or self.server.state.dead
 
     def _wait_for_client(self) -> None:
         """Do nothing until the client hangs up or the engine dies."""

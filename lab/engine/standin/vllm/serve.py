@@ -17,11 +17,13 @@ from typing import Any, NoReturn
 
 from vllm import PHASES, logs
 from vllm.api import Server, State
+from vllm.ranks import JoinError, Ranks
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _DEFAULT_PORT = 8000
 # vLLM notices a dead engine at once and leaves after 4.6 to 4.8 s, with status 0.
 _LEAVE_AFTER_ENGINE_DEATH = 4.6  # seconds
+_HEADLESS_LEAVES_AFTER = 3  # seconds, measured as well
 # What ModelConfig refuses, though the parser takes any word.
 _QUANTIZATIONS = """
 awq auto_awq fp8 fbgemm_fp8 fp_quant modelopt modelopt_fp4 modelopt_mxfp8 modelopt_mixed auto_gptq
@@ -39,7 +41,7 @@ def serve(args: argparse.Namespace) -> int:
     model = args.model_tag or args.model or "Qwen/Qwen3-0.6B"
     host, port = args.host or "0.0.0.0", args.port or _DEFAULT_PORT
     try:
-        listener = _bind(host, port)
+        listener = None if args.headless else _bind(host, port)
         context = _context(args, model)
     except OSError as problem:
         logs.server_traceback(f"{type(problem).__name__}: {problem}")
@@ -57,15 +59,47 @@ def serve(args: argparse.Namespace) -> int:
     }
     time.sleep(_pause())
     _phase("config", "APIServer", fields, logs.server_traceback)
+    try:
+        ranks = Ranks.join(args)
+    except (JoinError, OSError) as problem:
+        logs.server_traceback(str(problem))
+        return 1
     engine, ready = _spawn_engine(fields)
     if not ready:
         logs.server_traceback(logs.INIT_FAILED)
         return int(os.environ.get("STANDIN_EXIT_CODE", "1"))
+    if listener is None:
+        return _headless(ranks, engine)
     logs.start_lines("ready", "APIServer", fields)
     state = State(names=args.served_model_name or [model], root=model, context=context, keys=keys)
+    state.ranks = ranks
     quiet = set((args.disable_access_log_for_endpoints or "").split(","))
     server = Server(listener, state, None if args.disable_uvicorn_access_log else quiet)
     return _serve_until_told(server, state, engine, args.shutdown_timeout or 0)
+
+
+def _headless(ranks: Ranks | None, engine: int) -> int:
+    """Rank 1: no server; ends when it is told, or a while after its engine died."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    died = threading.Event()
+
+    def watch() -> None:
+        os.waitpid(engine, 0)
+        died.set()
+        told.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    if ranks:
+        threading.Thread(target=ranks.answer, daemon=True).start()
+    told.wait()
+    if died.is_set():
+        time.sleep(_HEADLESS_LEAVES_AFTER)
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(engine, signal.SIGKILL)
+    return 0
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -180,6 +214,8 @@ def _serve_until_told(server: Server, state: State, engine: int, grace: int) -> 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
     threading.Thread(target=_watch, args=(engine, state, told), daemon=True).start()
+    if state.ranks:
+        threading.Thread(target=_watch_ranks, args=(state.ranks, state, told), daemon=True).start()
     server.start()
     told.wait()
     if state.dead:
@@ -210,6 +246,14 @@ def _serve_until_told(server: Server, state: State, engine: int, grace: int) -> 
 
 def _watch(engine: int, state: State, told: threading.Event) -> None:
     os.waitpid(engine, 0)
+    if not state.stopping:
+        state.dead = True
+        logs.engine_died()
+        told.set()
+
+
+def _watch_ranks(ranks: Ranks, state: State, told: threading.Event) -> None:
+    ranks.lost.wait()
     if not state.stopping:
         state.dead = True
         logs.engine_died()
