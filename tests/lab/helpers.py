@@ -105,7 +105,7 @@ class Spark:
             "systemctl stop sparkwright-pair sparkwright-fabric; "
             "nft delete table inet sparkwright_fabric; rm -f /etc/systemd/system/sparkwright-* "
             "/etc/systemd/system/*.wants/sparkwright-*; rm -rf /run/sparkwright; "
-            "test -z \"$(ls /etc/netplan)\" || { rm -f /etc/netplan/*; netplan apply; }; "
+            'test -z "$(ls /etc/netplan)" || { rm -f /etc/netplan/*; netplan apply; }; '
             "systemctl daemon-reload; systemctl reset-failed; userdel vllm 2>/dev/null; true"
         )
 

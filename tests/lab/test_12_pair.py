@@ -125,13 +125,28 @@ def test_one_endpoint_two_ranks(serving: Pair) -> None:
 
 
 def test_the_engines_ports_listen_on_the_fabric_only(serving: Pair) -> None:
-    # vLLM's traffic between ranks is not authenticated: who reaches it may run code.
-    for port in (29400, 29501):
-        for host, other in (serving.hosts, serving.hosts[::-1]):
-            for address in (host.data["ssh_hostname"], "192.168.100.10", "192.168.101.11"):
-                asked = f"curl -s -m 2 --interface eth0 http://{address}:{port}/standin"
-                done = other.sh(f"{asked}; echo $?", check=False)
-                assert done.splitlines()[-1] != "0", (port, address, done)
+    """vLLM's traffic between ranks is not authenticated: who reaches it may run code."""
+    head, worker = serving.hosts
+    management = head.data["ssh_hostname"]
+    # A neighbour that sends to an address of a rail by way of the management network.
+    worker.sh(f"ip route replace 192.168.100.10 via {management} dev eth0 metric 9999")
+
+    def reached(address: str, port: int) -> bool:
+        asked = f"curl -s -m 2 --interface eth0 http://{address}:{port}/; echo $?"
+        return worker.sh(asked, check=False).splitlines()[-1] not in ("7", "28")
+
+    everywhere = [(a, p) for a in (management, "192.168.100.10") for p in (29400, 29501)]
+    head.sh("systemd-run --unit=listens python3 -m http.server 29501")
+    try:
+        head.wait_until("ss -Hltn sport = :29501 | grep -q 29501", every=0.2)
+        assert not any(reached(address, port) for address, port in everywhere)
+        assert '"driver"' in worker.sh("curl -s -m 5 http://192.168.100.10:29400/"), "on the rail"
+        head.sh("nft delete table inet sparkwright_fabric")
+        assert reached(management, 29501) and reached("192.168.100.10", 29400), "without the rules"
+    finally:
+        head.sh("systemctl stop listens; systemctl restart sparkwright-fabric")
+        worker.sh("ip route del 192.168.100.10 via " + management)
+    assert not any(reached(address, port) for address, port in everywhere)
 
 
 def test_second_run_changes_nothing(serving: Pair) -> None:
