@@ -8,7 +8,7 @@ the host, as on a Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lab.docker import docker
 from lab.faults import FABRIC_DEVICES
@@ -18,25 +18,22 @@ from lab.shell import as_root, run, say
 OTHER_PORT = "other-port"
 
 
-def cable(hosts: list[Host], ports: dict[str, int]) -> None:
-    """Bring the cables to what they should be. ports: of each host, the one with the cable.
+def cable(both: Sequence[Host], ports: Sequence[int]) -> None:
+    """Bring the cable of two Sparks to what it should be. ports: of each, the one that has it.
 
     What is right stays as it is: a device that is made anew loses its addresses for a moment.
     """
-    for first, second in zip(hosts[::2], hosts[1::2], strict=False):
-        both = (first, second)
-        if all(_is_cabled(host, ports[host.name]) for host in both):
-            continue
-        say(f"Cabling {first.name} port {ports[first.name]} to {second.name} "
-            f"port {ports[second.name]}")  # fmt: skip
-        for host in both:
-            _remove(host)
-        for rail in (0, 1):
-            ends = [FABRIC_DEVICES[ports[host.name]][rail] for host in both]
-            _join(both, ends, rail)
-        for host in both:
-            for name in FABRIC_DEVICES[1 - ports[host.name]]:
-                _ip(host, "link", "add", name, "type", "veth", "peer", "name", f"no-{name[:12]}")
+    if all(_is_cabled(host, port) for host, port in zip(both, ports, strict=True)):
+        return
+    first, second = both
+    say(f"Cabling {first.name} port {ports[0]} to {second.name} port {ports[1]}")
+    for host in both:
+        _remove(host)
+    for rail in (0, 1):
+        _join(both, [FABRIC_DEVICES[port][rail] for port in ports], rail)
+    for host, port in zip(both, ports, strict=True):
+        for name in FABRIC_DEVICES[1 - port]:
+            _ip(host, "link", "add", name, "type", "veth", "peer", "name", f"no-{name[:12]}")
 
 
 def _is_cabled(host: Host, port: int) -> bool:

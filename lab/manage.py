@@ -59,10 +59,17 @@ def up(name: str, count: int, cabled: bool = False) -> Record:
 
 
 def cable(lab: Record) -> None:
-    """Bring the QSFP cables of a lab that has them to what the hosts' faults say."""
-    if lab.fabric:
-        ports = {host.name: 0 if fabric.OTHER_PORT in faults(host) else 1 for host in lab.hosts}
-        fabric.cable(lab.hosts, ports)
+    """Bring the QSFP cables of a lab that has them to what the hosts' faults say.
+
+    A cable whose other end is off is left to who boots that one.
+    """
+    if not lab.fabric:
+        return
+    with lock(record.LOCKS / f"{lab.name}.cables", f"the cables of lab '{lab.name}' are changed"):
+        for both in zip(lab.hosts[::2], lab.hosts[1::2], strict=False):
+            if all(_container_state(host) == "running" for host in both):
+                ports = [0 if fabric.OTHER_PORT in faults(host) else 1 for host in both]
+                fabric.cable(both, ports)
 
 
 def _describe(lab: Record) -> None:

@@ -9,11 +9,12 @@ import re
 import runpy
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
+from sparkwright.fabric import Fabric
 from sparkwright.plan import ROOT
 from sparkwright.releases import EngineRelease
 from sparkwright.settings import Expects, ModelProfile, Platform, Setting
@@ -23,6 +24,7 @@ MODELS: dict[str, type[Setting]] = {
     "expects": Expects,
     "release": EngineRelease,
     "platform": Platform,
+    "fabric": Fabric,
 }
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "True or False"}
 
@@ -78,12 +80,14 @@ def _type(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Setting):
         return "dict, see below"
     origin = get_origin(annotation)
-    if origin is UnionType:
+    if origin in (UnionType, Union):
         return " or ".join(_type(a) for a in get_args(annotation) if a is not type(None))
     if origin is tuple:
         return f"list of {_type(get_args(annotation)[0])}s"
     if origin is dict:
         return "dict"
+    if origin is Literal:
+        return " or ".join(f"`{word!r}`" for word in get_args(annotation))
     return _NAMES[annotation] if annotation in _NAMES else _type(get_args(annotation)[0])
 
 

@@ -174,10 +174,10 @@ def rails(on: dict[str, str]) -> None:
         drops = [f"{way} {name} meta length > 1500 drop" for name in seconds for way in WAYS]
     if "fabric-cut" in on:
         drops = [f"{way} {name} drop" for both in FABRIC_DEVICES for name in both for way in WAYS]
-    table = "table inet spark_lab { chain %s { type filter hook %s priority -300; %s; } }"
+    table = "table inet spark_lab {\n chain %s {\n type filter hook %s priority -300\n%s\n }\n}"
     ways = (("input", "iifname"), ("output", "oifname"))
     rules = [
-        table % (hook, hook, "; ".join(d for d in drops if d.startswith(word)))
+        table % (hook, hook, "\n".join(d for d in drops if d.startswith(word)))
         for hook, word in ways
         if drops
     ]
