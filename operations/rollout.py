@@ -171,6 +171,7 @@ def guard_runs() -> None:
         given = click.get_current_context().params
         if is_run_of("deploy.py") or is_run_of("rollback.py"):
             _refuse_disorder(given["serial"], given["no_wait"], state.config.RETRY)
+            _refuse_parted_pairs(state.config.PARALLEL)
         connect_all(state)
 
     @wraps(run_ops)
