@@ -271,6 +271,9 @@ def remove() -> None:
         service.systemctl("disable", "--quiet", "--now", unit, check=False)
     run("nft", "delete", "table", "inet", "sparkwright_fabric")
     netplans.remove()
+    found = read_json(CONFIG).get("rails")
+    for rail in found if isinstance(found, list) else []:
+        run("ip", "-4", "addr", "flush", "dev", str(rail["device"]))
     for path in (RULES, MEASURED, CONFIG):
         if os.path.exists(path):
             os.unlink(path)

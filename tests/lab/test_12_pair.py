@@ -146,10 +146,11 @@ def test_the_engines_ports_listen_on_the_fabric_only(serving: Pair) -> None:
         assert '"driver"' in worker.sh("curl -s -m 5 http://192.168.100.10:29400/"), "on the rail"
         head.sh("nft delete table inet sparkwright_fabric")
         assert reached(management, 29501) and reached("192.168.100.10", 29400), "without the rules"
+        head.sh("systemctl restart sparkwright-fabric")
+        assert not any(reached(address, port) for address, port in everywhere)
     finally:
-        head.sh("systemctl stop listens; systemctl restart sparkwright-fabric")
+        head.sh("systemctl stop listens; systemctl start sparkwright-fabric")
         worker.sh("ip rule del lookup 99; ip route flush table 99")
-    assert not any(reached(address, port) for address, port in everywhere)
 
 
 def test_second_run_changes_nothing(serving: Pair) -> None:
