@@ -60,7 +60,11 @@ PHASES: tuple[tuple[str, str], ...] = (
     ("init engine (profile", "starting the API server"),
     ("Application startup complete", "serving"),
 )
-PAIR_PHASES = (("waiting for the other rank, ", "waiting for the other rank"), *PHASES)
+PAIR_PHASES = (
+    ("waiting for the other rank, ", "waiting for the other rank"),
+    ("starts, together with ", "starting"),
+    *PHASES,
+)
 """The same of a pair, whose ranks first wait for each other (host/pair.py)."""
 
 
