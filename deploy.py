@@ -25,4 +25,5 @@ for wave in range(rollout.count()):
     title = rollout.title("Activate, and prove by a generation", wave)
     instances.activate(name=title, plan=plan, wave=wave)
 
+fabric.take_down(name="Take down the link of a pair that is none any more")
 releases.prune(name="Remove old releases", plan=plan)

@@ -10,6 +10,7 @@ ports is touched. A link that does not reach the other host is taken back.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -44,15 +45,14 @@ Wanted = dict[str, Any]
 def choose(wanted: Wanted) -> list[Rail]:
     """The two rails of the port that is cabled. Raises Refusal."""
     found = rails.devices()
-    for rail in found:
-        if not rail.up:  # one that is switched off shows no link
+    if not _linked(found, wanted):
+        for rail in found:  # one that is switched off shows no link
             run("ip", "link", "set", rail.device, "up")
-    if not any(rail.up for rail in found):
-        time.sleep(_LINK_S)
-        found = rails.devices()
-    ports = sorted({rail.port for rail in found if rail.up})
-    if wanted["port"] is not None:
-        ports = [port for port in ports if port == wanted["port"]]
+        deadline = time.monotonic() + _LINK_S
+        while not _linked(found, wanted) and time.monotonic() < deadline:
+            time.sleep(1)
+            found = rails.devices()
+    ports = _linked(found, wanted) or sorted({r.port for r in found if r.up and _may(r, wanted)})
     if not ports:
         names = ", ".join(rail.device for rail in found)
         where = "" if wanted["port"] is None else f" of port {wanted['port']} (fabric.port)"
@@ -69,6 +69,16 @@ def choose(wanted: Wanted) -> list[Rail]:
             "the power of this Spark, and boot it cold"
         )
     return both
+
+
+def _may(rail: Rail, wanted: Wanted) -> bool:
+    return wanted["port"] in (None, rail.port)
+
+
+def _linked(found: list[Rail], wanted: Wanted) -> list[int]:
+    """Ports whose two devices have a link, of those that may be used."""
+    up = [rail.port for rail in found if rail.up and _may(rail, wanted)]
+    return sorted({port for port in up if up.count(port) == 2})
 
 
 def refuse_overlap(wanted: Wanted, both: list[Rail]) -> None:
@@ -137,7 +147,7 @@ def _not_in_place(wanted: Wanted, both: list[Rail]) -> str:
     if not netplans.is_in_place(plan) or netplans.foreign(names):
         return netplans.FILE
     unit = service.show(FIREWALL)
-    if not unit.enabled or run("nft", "list", "table", "inet", "sparkwright_fabric") is None:
+    if not unit.enabled or not firewall_is_up():
         return FIREWALL
     return ""
 
@@ -191,50 +201,107 @@ def _ping(rail: Rail, peer: str, size: int) -> bool:
 
 
 def setup(wanted: Wanted) -> None:
-    """Bring the link up, prove it, measure it. Raises Refusal; netplan's files are put back when
+    """Bring the link up, prove it, measure it. Raises Refusal; what was before is put back when
     the other host can't be reached."""
     both = choose(wanted)
-    port = both[0].port
+    port, peer_host = both[0].port, wanted["peer_host"]
     say(f"      QSFP port {port}: {', '.join(f'{r.device} ({r.hca})' for r in both)}")
     refuse_overlap(wanted, both)
-    for path, text, mode in (
-        (RULES, rules(wanted, both), 0o644),
-        (CONFIG, config(wanted, both), 0o644),
-    ):
-        if _content(path) != text:
-            write(path, text, mode)
+    refuse_other_addresses(wanted)
+    before = {path: _content(path) for path in (RULES, CONFIG)}
+    _configure({RULES: rules(wanted, both), CONFIG: config(wanted, both)})
+    undo = _address(wanted, both)
+    try:
+        notes = _patiently(lambda: verify(wanted, both), f"waiting for {peer_host}")
+    except Refusal as refusal:
+        if not undo:
+            raise
+        undo()
+        _configure({path: text for path, text in before.items() if text is not None})
+        raise Refusal(f"{refusal}; netplan's files are what they were before") from None
+    pair = Pair("", wanted["rank"], "", tuple(wanted["own"]), tuple(wanted["peer"]), peer_host)
+    other = _greeting(pair, both)
+    wrong = alike.driver_difference(rails.driver(), peer_host, str(other.get("driver")))
+    if wrong:
+        raise Refusal(wrong)
+    its = other.get("port")
+    if its not in (None, port):
+        notes.append(f"the cable is in port {port} here, in port {its} on {peer_host}: it works")
+    found = bandwidth.measure(pair, both, wanted["min_gbps"], busy=_serves())
+    if not found.get("again"):
+        write(MEASURED, json.dumps({"key": _measured_key(wanted, both), **found}) + "\n")
+    for note in [*notes, *bandwidth.told(found)]:
+        say(f"      {note}")
+
+
+def _configure(files: dict[str, str]) -> None:
+    """Put the firewall and what the agent reads in place. Nothing is restarted that a serving rank
+    needs: it would be restarted with it."""
+    changed = [path for path, text in files.items() if _content(path) != text]
+    for path in changed:
+        write(path, files[path])
     service.systemctl("enable", "--quiet", FIREWALL)
-    service.systemctl("restart", FIREWALL)
+    service.systemctl("start", FIREWALL)
+    if RULES in changed or not firewall_is_up():
+        load_firewall()
+    service.systemctl("restart" if changed else "start", AGENT)
+
+
+def firewall_is_up() -> bool:
+    return run("nft", "list", "table", "inet", "sparkwright_fabric") is not None
+
+
+def load_firewall() -> None:
+    """Raises Refusal when the kernel does not take the rules."""
+    if run("nft", "-f", RULES) is None:
+        raise Refusal(f"nft does not take {RULES}: sudo nft -f {RULES} says why")
+
+
+def refuse_other_addresses(wanted: Wanted) -> None:
+    """Raises Refusal when a pair that is in service here has others: its ranks would lose each
+    other, and a change that fails could not go back."""
+    for path in glob.glob(f"{ETC}/*/pair.json"):
+        there = read_json(path)
+        if (there.get("own"), there.get("peer")) != (wanted["own"], wanted["peer"]):
+            name = path.split("/")[-2]
+            raise Refusal(
+                f"{name} is in service with other addresses ({there.get('own')}): take both hosts "
+                f"out of the group {name} and deploy, then put them back and deploy again"
+            )
+
+
+def _serves() -> bool:
+    names = [path.split("/")[-2] for path in glob.glob(f"{ETC}/*/pair.json")]
+    return any(service.show(f"vllm@{name}.service").active == "active" for name in names)
+
+
+def _address(wanted: Wanted, both: list[Rail]) -> Callable[[], None] | None:
+    """Give the rails their addresses; what undoes it, when anything was changed."""
     plan = netplans.text(both, wanted["own"], wanted["prefixes"], wanted["mtu"])
     names = [rail.device for rail in rails.devices()]
-    undo: Callable[[], None] = lambda: None  # noqa: E731
-    if not netplans.is_in_place(plan) or netplans.foreign(names):
-        undo = netplans.put(plan, names)
+    changes = not netplans.is_in_place(plan) or netplans.foreign(names)
+    undo = netplans.put(plan, names) if changes else None
     for rail, address in zip(both, wanted["own"], strict=True):
-        # Addresses that nobody's file names any more, from a guide's `ip addr add`.
+        # Addresses that no file names, from a guide's `ip addr add`.
         for other, prefix in rails.addresses(rail.device):
             if other != address:
                 run("ip", "addr", "del", f"{other}/{prefix}", "dev", rail.device)
-    service.systemctl("restart", AGENT)
+    return undo
+
+
+def _greeting(pair: Pair, both: list[Rail]) -> dict[str, Any]:
+    """What the other host's agent tells of it. Raises Refusal."""
     try:
-        notes = _patiently(lambda: verify(wanted, both), f"waiting for {wanted['peer_host']}")
-    except Refusal as refusal:
-        undo()
-        was = "" if undo.__name__ == "<lambda>" else "; netplan's files are what they were before"
-        raise Refusal(f"{refusal}, for {PEER_S} s{was}") from None
-    pair = Pair("", wanted["rank"], "", *map(tuple, (wanted["own"], wanted["peer"])),
-                wanted["peer_host"])  # fmt: skip
-    other = _patiently(lambda: _hello(pair), f"waiting for the agent of {wanted['peer_host']}")
-    wrong = alike.driver_difference(rails.driver(), wanted["peer_host"], str(other.get("driver")))
-    if wrong:
-        raise Refusal(wrong)
-    if other.get("port") not in (None, port):
-        notes.append(f"the cable is in port {port} here, in port {other['port']} on "
-                     f"{wanted['peer_host']}: it works")  # fmt: skip
-    found = bandwidth.measure(pair, both, wanted["min_gbps"])
-    write(MEASURED, json.dumps({"key": _measured_key(wanted, both), **found}) + "\n")
-    for note in [*notes, *bandwidth.told(found)]:
-        say(f"      {note}")
+        told: dict[str, Any] = _patiently(
+            lambda: _hello(pair), f"waiting for the agent of {pair.peer_host}"
+        )
+    except UnreachableError as problem:
+        allow = "; ".join(f"sudo ufw allow in on {rail.device}" for rail in both)
+        raise Refusal(
+            f"{problem}, though ping gets through: does a firewall there drop what comes in by "
+            f"the rails? On both: {allow}"
+        ) from None
+    return told
 
 
 def _hello(pair: Pair) -> dict[str, Any]:
@@ -266,14 +333,17 @@ def _measured_key(wanted: Wanted, both: list[Rail]) -> str:
 
 
 def remove() -> None:
-    """Take away what setup brought, but files of others that it kept."""
+    """Take away what setup brought, but files of others that it kept. Not while a pair serves."""
+    if glob.glob(f"{ETC}/*/pair.json"):
+        return
     for unit in (AGENT, FIREWALL):
         service.systemctl("disable", "--quiet", "--now", unit, check=False)
     run("nft", "delete", "table", "inet", "sparkwright_fabric")
-    netplans.remove()
     found = read_json(CONFIG).get("rails")
-    for rail in found if isinstance(found, list) else []:
-        run("ip", "-4", "addr", "flush", "dev", str(rail["device"]))
+    devices = [str(rail["device"]) for rail in found] if isinstance(found, list) else []
+    netplans.remove(devices)
+    for device in devices:
+        run("ip", "-4", "addr", "flush", "dev", device)
     for path in (RULES, MEASURED, CONFIG):
         if os.path.exists(path):
             os.unlink(path)

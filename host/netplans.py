@@ -6,6 +6,7 @@ import contextlib
 import glob
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,6 +15,7 @@ from rails import Rail, run
 
 FOLDER = "/etc/netplan"
 FILE = f"{FOLDER}/40-sparkwright-fabric.yaml"
+_NM, _NETWORKD = "/run/NetworkManager/system-connections", "/run/systemd/network"
 KEPT = ".kept-by-sparkwright"
 """Ending of a file that netplan no longer reads."""
 
@@ -71,7 +73,8 @@ def refuse_shared(path: str, devices: Iterable[str]) -> None:
         told = run("netplan", "get", "--root-dir", root, "network") or ""
     # Two levels down: network's kinds of devices, and their names.
     names = re.findall(r"^  ([^\s:]+):", told, re.M)
-    others = sorted(set(names) - {*devices})
+    # NetworkManager's own files name a connection, and the device below it.
+    others = sorted(name for name in {*names} - {*devices} if not name.startswith("NM-"))
     if not told or others:
         what = f"together with {', '.join(others)}" if others else "and can't be read by netplan"
         raise Refusal(
@@ -81,7 +84,10 @@ def refuse_shared(path: str, devices: Iterable[str]) -> None:
 
 
 def put(wanted: str, devices: Sequence[str]) -> Callable[[], None]:
-    """Write the file, keep others beside, apply; what undoes all that. Raises Refusal, undone."""
+    """Write the file, keep others beside, apply; what undoes all that. Raises Refusal, undone.
+
+    devices: all of the fabric's ports. Nothing but these is touched.
+    """
     moved = foreign(devices)
     for path in moved:
         refuse_shared(path, devices)
@@ -97,14 +103,14 @@ def put(wanted: str, devices: Sequence[str]) -> Callable[[], None]:
                 os.unlink(FILE)
         else:
             write(FILE, before, 0o600)
-        _apply()
+        _apply(devices)
 
     for path in moved:
         say(f"      {path} is about the same devices: kept as {path}{KEPT}")
         os.rename(path, path + KEPT)
     try:
         write(FILE, wanted, 0o600)
-        _apply()
+        _apply(devices)
     except Refusal as refusal:
         with contextlib.suppress(Refusal):
             undo()
@@ -112,20 +118,35 @@ def put(wanted: str, devices: Sequence[str]) -> Callable[[], None]:
     return undo
 
 
-def remove() -> None:
+def remove(devices: Sequence[str]) -> None:
     """Take the rails' addresses away."""
     if os.path.exists(FILE):
         os.unlink(FILE)
-        _apply()
+        _apply(devices)
 
 
-def _apply() -> None:
-    # Generated first: what netplan refuses is told before anything changes.
-    for command in (["netplan", "generate"], ["netplan", "apply"]):
-        try:
-            run_long(command, " ".join(command), show=False)
-        except Refusal as problem:
-            lines = getattr(problem, "output", [])[-2:]
-            raise Refusal(" ".join([str(problem), *lines])) from None
-        except FileNotFoundError:
-            raise Refusal("netplan is not installed: apt install netplan.io") from None
+def _apply(devices: Sequence[str]) -> None:
+    """Have these devices, and no others, become what netplan's files say. `netplan apply` would
+    reconnect all that NetworkManager has, the way in included."""
+    _must("netplan", "generate")
+    made = [device for device in devices if glob.glob(f"{_NM}/netplan-{device}*.nmconnection")]
+    if made or run("nmcli", "--terse", "--fields", "RUNNING", "general") == "running\n":
+        _must("nmcli", "connection", "reload")
+    for device in made:
+        _must("nmcli", "connection", "up", f"netplan-{device}")
+    if not made and shutil.which("networkctl"):
+        _must("systemctl", "start", "systemd-networkd.service")
+        _must("networkctl", "reload")
+        for device in devices:
+            if os.path.exists(f"{_NETWORKD}/10-netplan-{device}.network"):
+                _must("networkctl", "reconfigure", device)
+
+
+def _must(*command: str) -> None:
+    try:
+        run_long(command, " ".join(command), show=False)
+    except FileNotFoundError:
+        raise Refusal(f"{command[0]} is not installed") from None
+    except Refusal as problem:
+        lines = getattr(problem, "output", [])[-2:]
+        raise Refusal(" ".join([str(problem), *lines])) from None

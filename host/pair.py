@@ -16,6 +16,7 @@ import sys
 import time
 
 import alike
+import fabric
 import rails
 from common import ETC, HEARTBEAT_S, Refusal, main, read_json, say, write
 from pairing import RUN, Pair, look
@@ -39,6 +40,8 @@ class Handshake:
         """What is missing; "" when both ranks have named each other."""
         try:
             self.environment = rails.environment(read_json(f"{ETC}/fabric.json"))
+            if not fabric.firewall_is_up():  # somebody flushed all rules
+                fabric.load_firewall()
             other = look(self.pair)
         except Refusal as problem:
             return str(problem)

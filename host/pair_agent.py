@@ -16,10 +16,12 @@ reached is killed here; systemd starts it again, and it waits for the other one 
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
 import socket
+import socketserver
 import sys
 import threading
 import time
@@ -165,7 +167,9 @@ class Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind before the network is up."""
         self.socket.setsockopt(socket.SOL_IP, _FREEBIND, 1)
-        super().server_bind()
+        # Not HTTPServer's, which asks a name server for the address' name.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), PORT
 
     def handle_error(self, *_: object) -> None:
         """A partner that went away in the middle is no error here."""
@@ -236,7 +240,8 @@ def program() -> None:
             used = time.monotonic()
             pair = Pair.load(name)
             if pair:
-                guard.tend(pair)
+                with contextlib.suppress(Refusal, OSError):  # the next look comes soon
+                    guard.tend(pair)
     say("no pair is left on this host")
 
 

@@ -105,8 +105,14 @@ def ask(pair: Pair, path: str, rail: int = 0, timeout: float = ASK_TIMEOUT_S) ->
 def look(pair: Pair, rails: tuple[int, ...] = (0, 1)) -> Peer:
     """The other rank, asked over each of the rails. Raises UnreachableError when one gives no
     answer."""
-    answers = [ask(pair, f"/{quote(pair.name)}", rail)[1] for rail in rails]
-    return Peer.of(answers[-1])
+    answer: object = None
+    for rail in rails:
+        status, answer = ask(pair, f"/{quote(pair.name)}", rail)
+        if status == 404:
+            answer = None
+        elif status != 200:
+            raise UnreachableError(f"the agent of {pair.peer_host} says {status}: {answer}")
+    return Peer.of(answer)
 
 
 def look_on_any(pair: Pair) -> Peer:

@@ -95,6 +95,13 @@ def _start(instance: Instance) -> None:
     service.systemctl("start", "--no-block", instance.unit)
 
 
+def waits_for_partner(instance: Instance) -> bool:
+    """True for a rank that is before its start, since the other one is not there: it may wait."""
+    unit = service.show(instance.unit)
+    paired = pairing.Pair.load(instance.name) and not pairing.start_of(instance.name).get("met")
+    return bool(paired) and unit.active == "activating"
+
+
 def stop(instance: Instance) -> None:
     """Stop the engine and wait until no process of its unit is left."""
     unit = service.show(instance.unit)

@@ -139,6 +139,9 @@ class Undoing:
         except Exception as problem:
             _leave_to_the_boot()
             detail = getattr(problem, "detail", {})
+            if starting.waits_for_partner(old):
+                lines.append(f"{name}: {problem}\n      it waits on, and serves when both do")
+                return False
             state = "stopped"
             try:
                 starting.stop(old)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+from pyinfra import host
 from pyinfra.api import FunctionCommand, operation
 
-from operations import files
+from operations import fabric, files
 from operations.run import observed, one_host, shown
 from sparkwright import paths, render
 from sparkwright.plan import HostPlan
@@ -100,8 +101,8 @@ def host_files(plan: HostPlan) -> Iterator[FunctionCommand]:
     guard = "/etc/default/earlyoom"
     changed = any(file.path == guard for file in wrong)
     yield from files.send(wrong, then=(guard, _RESTART_GUARD) if changed else None)
-    if left:  # it was one of a pair
-        yield shown("python3", f"{paths.HOST_PROGRAMS}/fabric.py", "remove")
+    if left:
+        fabric.was_linked(host.name)
 
 
 @operation()

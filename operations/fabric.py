@@ -14,6 +14,8 @@ from operations.run import fact, one_host, refuse, shown
 from sparkwright import paths
 from sparkwright.plan import HostPlan
 
+_LEFT: set[str] = set()
+"""Hosts that are in no pair and have a link all the same."""
 _PROGRAM = f"{paths.HOST_PROGRAMS}/fabric.py"
 
 
@@ -45,3 +47,16 @@ def set_up(plan: HostPlan) -> Iterator[FunctionCommand]:
         return
     for note in found["notes"]:
         logger.debug(f"{host.print_prefix}{note}")
+
+
+def was_linked(name: str) -> None:
+    """Note that a host has a link that nobody wants any more."""
+    _LEFT.add(name)
+
+
+@operation()
+@one_host
+def take_down() -> Iterator[FunctionCommand]:
+    """Remove the link of a host that was one of a pair, when nothing of that serves any more."""
+    if host.name in _LEFT:
+        yield shown("python3", _PROGRAM, "remove")

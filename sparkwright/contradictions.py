@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkwright.errors import Problem, shown
+from sparkwright.fabric import VARIABLES
 from sparkwright.kvcache import BATCHED_TOKENS, KEYS
 from sparkwright.settings import HIDDEN_FOLDERS, ModelProfile
 
@@ -41,6 +42,7 @@ def contradictions(
         *_empty(profile),
         *_tools(profile),
         *_elsewhere(profile.extra_args),
+        *_network(profile),
         *_speculation(profile.speculative_config),
         *_batches(profile),
         *_tokenizer(profile),
@@ -91,6 +93,15 @@ def _tools(profile: ModelProfile) -> _Found:
             if option == "pipeline-parallel-size":
                 fix += ", or ray='ADDRESS:PORT' of a cluster that runs"
             yield f"extra_args.{option}", shown(extra[option]), fix
+
+
+def _network(profile: ModelProfile) -> _Found:
+    if profile.tensor_parallel_size == 1 or profile.ray:
+        return
+    for name in profile.env:
+        if name in VARIABLES:
+            fix = "is read on each Spark when a rank starts: take it out; fabric=dict(...) has "
+            yield f"env.{name}", "", fix + "settings (docs/two-sparks.md)"
 
 
 def _elsewhere(extra: Mapping[str, Any]) -> _Found:

@@ -20,6 +20,14 @@ AGENT_PORT = 29400
 """Where the two hosts tell each other how they are (host/pairing.py)."""
 MASTER_PORT = 29501
 """Where rank 0 of a pair's first profile listens for rank 1; of the next one, the next port."""
+BANDWIDTH_PORTS = (18515, 18516)
+"""Where a rail is measured, while it is (host/bandwidth.py)."""
+VARIABLES = (
+    *("NCCL_IB_HCA", "NCCL_IB_MERGE_NICS", "NCCL_IB_GID_INDEX", "NCCL_IB_ROCE_VERSION_NUM"),
+    *("NCCL_IB_ADDR_FAMILY", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"),
+    *("UCX_NET_DEVICES", "OMPI_MCA_btl_tcp_if_include", "VLLM_HOST_IP"),
+)
+"""Set at each start of a rank, from what its host shows (host/rails.py)."""
 _EQUAL = ("mtu", "sockets", "merge_nics")
 
 
@@ -111,7 +119,7 @@ class Link:
             "peer": list(self.peer),
             "prefixes": list(self.prefixes),
             "peer_host": self.peer_host,
-            "ports": [AGENT_PORT, *self.ports],
+            "ports": [AGENT_PORT, *BANDWIDTH_PORTS, *self.ports],
             "port": settings.port,
             "mtu": settings.mtu,
             "min_gbps": settings.min_gbps,

@@ -151,7 +151,10 @@ def _rank_options(instance: Instance, link: Link) -> dict[str, Any]:
 def _pair_file(instance: Instance, link: Link, equal: list[dict[str, Any]]) -> ManagedFile:
     """What a rank knows of its pair (host/pairing.py). equal: what both ranks must be started with;
     the key is of that, and ranks with different keys wait for each other."""
-    both = [instance.release.id, instance.master_port, *equal]
+    ends = sorted([link.own, link.peer])
+    # So that a setting that the engine sees is tried like every other change.
+    network = [link.settings.sockets, link.settings.merge_nics, link.settings.mtu]
+    both = [instance.release.id, instance.master_port, ends, network, *equal]
     content = {
         "pair": link.pair,
         "rank": link.rank,
@@ -160,6 +163,7 @@ def _pair_file(instance: Instance, link: Link, equal: list[dict[str, Any]]) -> M
         "peer": link.peer,
         "peer_host": link.peer_host,
         "model": instance.model_path,
+        "gid_index": link.settings.gid_index,
     }
     text = json.dumps(content, indent=1) + "\n"
     return ManagedFile(f"{paths.STAGED}/{instance.name}/pair.json", text)

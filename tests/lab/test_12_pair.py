@@ -166,6 +166,20 @@ def test_second_run_changes_nothing(serving: Pair) -> None:
     assert max(more) <= 20
 
 
+def test_the_link_is_set_up_anew_below_a_pair_that_serves(serving: Pair) -> None:
+    """As by the first deploy after a boot, which measures again."""
+    started = serving.starts()
+    for host in serving.hosts:
+        host.sh(
+            "rm /var/lib/sparkwright/fabric-measured.json; nft delete table inet sparkwright_fabric"
+        )
+    run = serving.deploy()
+    assert run.code == 0 and run.names("success") == {"Set up the link of a pair"}, run.output
+    assert serving.starts() == started, "no rank was restarted"
+    for host in serving.hosts:
+        host.sh("nft list table inet sparkwright_fabric")
+
+
 def test_status_tells_of_both(serving: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAIR_KEY", KEY)
     said = sparkwright("status", str(serving.folder / "sparks.py"))
@@ -321,6 +335,23 @@ def changed(pair: Pair, started: list[str], limit: float = BACK_S) -> None:
     while any(new == old for new, old in zip(pair.starts(), started, strict=True)):
         assert time.monotonic() - begun < limit, pair.journals()
         time.sleep(0.5)
+
+
+def test_a_pair_that_parts(serving: Pair) -> None:
+    """Each serves alone; then the link is taken down."""
+    alone = {"standin": {**STANDIN, "max_model_len": 512}}
+    run = pyinfra(str(inventory(serving.folder, serving.hosts, alone)))
+    assert run.code == 0, run.output
+    assert "Take down the link of a pair that is none any more" in run.names("success")
+    for host in serving.hosts:
+        assert host.complete("tiny") == 8
+        assert not host.sh("ls /etc/netplan") and "192.168." not in host.sh("ip -br addr")
+        host.sh("test ! -e /etc/sparkwright/standin/pair.json")
+        host.sh("! nft list table inet sparkwright_fabric 2>/dev/null")
+    again = pyinfra(str(inventory(serving.folder, serving.hosts, alone)))
+    assert again.code == 0 and not again.names("success"), again.output
+    run = serving.deploy()  # and together again
+    assert run.code == 0, run.output
 
 
 def test_the_real_engine(pair: Pair) -> None:

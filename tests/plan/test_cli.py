@@ -153,7 +153,7 @@ def test_in_a_fleet_the_others_go_on(ran: Callable[[str], Run]) -> None:
     run = ran("fleet")
     (results,) = run.output.split("--> Results:")[1:]
     operations = run.output.count("--> Starting operation: ")
-    assert operations == 11 + 5, "five waves: a canary, then four of five hosts each"
+    assert operations == 12 + 5, "five waves: a canary, then four of five hosts each"
     for number in range(16):
         said = run.lines(f"@fake/h{number:02}")
         assert not [line for line in said if "Error" in line]

@@ -43,7 +43,7 @@ def test_nothing_needs_to_be_said() -> None:
     assert head.peer == worker.own == ("192.168.100.11", "192.168.101.11")
     assert (head.peer_host, worker.peer_host) == ("b", "a")
     assert head.prefixes == (24, 24) and head.settings.mtu == 9000
-    assert head.as_json()["ports"] == [29400, 29501]
+    assert head.as_json()["ports"] == [29400, 18515, 18516, 29501]
 
 
 def test_what_is_written_down() -> None:
@@ -96,6 +96,14 @@ def test_two_profiles_of_a_pair_and_one_of_its_own() -> None:
 def test_contradictions(first: dict[str, Any], second: dict[str, Any] | None, words: str) -> None:
     problems = said(first, second)
     assert any(words in problem for problem in problems), problems
+
+
+def test_a_variable_that_each_host_reads_for_itself() -> None:
+    data = {"two": {"profile": {**PROFILE, "env": {"NCCL_IB_GID_INDEX": "3"}}}}
+    own = {"pair": "desk", "release": {"lock": "releases/vllm-0.27.1-aarch64.txt"}}
+    problems = make_plan([RawHost(name, ("two",), own, {"pair": "desk"}) for name in "ab"], data)
+    (problem,) = problems.problems
+    assert "env.NCCL_IB_GID_INDEX: is read on each Spark" in str(problem)
 
 
 def test_a_fabric_without_a_pair() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import alike
+import fabric
 import pair
 import pair_agent
 import pairing
@@ -157,6 +158,7 @@ def two(tmp_path: Path, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> dict[s
         return pair.Handshake(load(data, tmp_path))
 
     monkeypatch.setattr(pair, "look", look)
+    monkeypatch.setattr(fabric, "firewall_is_up", lambda: True)
     monkeypatch.setattr(rails, "environment", lambda _: {"VLLM_HOST_IP": "10.0.0.1"})
     world["head"] = lambda: begin(HEAD, "spark-1")
     world["worker"] = lambda: begin(WORKER, "spark-2")

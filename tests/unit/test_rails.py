@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,9 +195,9 @@ def measured(tools: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable
     monkeypatch.setattr(bandwidth.time, "sleep", lambda _: None)
     pair = Pair("", 0, "", ("192.168.100.10", "192.168.101.10"), ("a", "b"), "spark-2")
 
-    def measure(told: str) -> Any:
+    def measure(told: str, busy: bool = False) -> Any:
         tools["ib_write_bw"] = told
-        return bandwidth.measure(pair, BOTH, 80)
+        return bandwidth.measure(pair, BOTH, 80, busy)
 
     return measure
 
@@ -205,7 +206,12 @@ def test_bandwidth(measured: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     assert measured(PERFTEST.format("96.41")) == {"gbps": [96.41, 96.41]}
     with pytest.raises(Refusal, match=r"rail 1 \(enp1s0f1np1\) delivers 13.1 Gb/s to "):
         measured(PERFTEST.format("13.10"))
-    assert measured("Couldn't connect") == {"unknown": "ib_write_bw gave no figure on rail 1"}
+    under_load = measured(PERFTEST.format("13.10"), busy=True)["unknown"]
+    assert "rail 1 gave 13.1 Gb/s while the pair serves; below 80" in under_load
+    assert measured("Couldn't connect") == {
+        "unknown": "ib_write_bw gave no figure on rail 1",
+        "again": True,
+    }
     monkeypatch.setattr(bandwidth, "ask", lambda *_, **__: (503, {}))
     assert "does not start on spark-2" in measured("")["unknown"]
 
@@ -213,8 +219,21 @@ def test_bandwidth(measured: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
         raise UnreachableError("no answer")
 
     monkeypatch.setattr(bandwidth, "ask", silent)
-    assert measured("") == {"unknown": "no answer"}
+    assert measured("") == {"unknown": "no answer", "again": True}
     monkeypatch.setattr(bandwidth.shutil, "which", lambda _: None)
     found = measured("")
     assert "apt install perftest" in found["unknown"]
     assert bandwidth.told(found)[0].startswith("the bandwidth is unknown: ib_write_bw is not")
+
+
+def test_addresses_of_a_pair_in_service_do_not_change_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fabric, "ETC", str(tmp_path))
+    fabric.refuse_other_addresses(WANTED)
+    (tmp_path / "m").mkdir()
+    text = json.dumps({"own": WANTED["own"], "peer": WANTED["peer"]})
+    (tmp_path / "m/pair.json").write_text(text)
+    fabric.refuse_other_addresses(WANTED)
+    with pytest.raises(Refusal, match="m is in service with other addresses"):
+        fabric.refuse_other_addresses({**WANTED, "own": ["10.0.0.1", "10.0.1.1"]})
