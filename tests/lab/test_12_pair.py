@@ -188,12 +188,16 @@ def test_status_tells_of_both(serving: Pair, monkeypatch: pytest.MonkeyPatch) ->
     assert "generated 16 tokens on 127.0.0.1:8000, by the head on spark-1" in lines[1], said
 
 
-def test_an_upgrade_and_the_way_back(serving: Pair) -> None:
+def test_an_upgrade_and_the_way_back(serving: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     run = serving.deploy(release=1, max_model_len=512)
     assert run.code == 0, run.output
     assert serving.lengths() == {"512"} and serving.joined()
     version = serving.head.ask("/version")["version"]
     assert version == "0.0.2+standin"
+    monkeypatch.setenv("PAIR_KEY", KEY)
+    said = sparkwright("rollback", str(serving.folder / "sparks.py"), "--limit", "standin")
+    assert said.count("went back") >= 2 and serving.lengths() == {"1024"}, said
+    assert serving.joined() and serving.head.ask("/version")["version"] == "0.0.1+standin"
     run = serving.deploy()
     assert run.code == 0 and serving.lengths() == {"1024"}, run.output
 
