@@ -6,7 +6,6 @@ import contextlib
 import glob
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
@@ -134,12 +133,13 @@ def _apply(devices: Sequence[str]) -> None:
         _must("nmcli", "connection", "reload")
     for device in made:
         _must("nmcli", "connection", "up", f"netplan-{device}")
-    if not made and shutil.which("networkctl"):
+    there = [d for d in devices if os.path.exists(f"{_NETWORKD}/10-netplan-{d}.network")]
+    if there:
         _must("systemctl", "start", "systemd-networkd.service")
+    if run("systemctl", "is-active", "systemd-networkd.service") is not None:
         _must("networkctl", "reload")
-        for device in devices:
-            if os.path.exists(f"{_NETWORKD}/10-netplan-{device}.network"):
-                _must("networkctl", "reconfigure", device)
+    for device in there:
+        _must("networkctl", "reconfigure", device)
 
 
 def _must(*command: str) -> None:
