@@ -7,11 +7,26 @@ joins them (test_11_fabric.py, test_12_pair.py).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.lab.helpers import LAB, ROOT, Spark, sparkwright
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files by their numbers, 10 after 9; what is not of this folder stays where it is."""
+
+    def number(item: pytest.Item) -> int:
+        found = re.match(r"test_(\d+)_", item.path.name)
+        return int(found[1]) if found else 0
+
+    here = [at for at, item in enumerate(items) if item.path.parent == Path(__file__).parent]
+    ordered = sorted((items[at] for at in here), key=number)
+    for at, item in zip(here, ordered, strict=True):
+        items[at] = item
 
 
 @pytest.fixture(scope="session")

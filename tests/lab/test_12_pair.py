@@ -100,6 +100,8 @@ def pair(sparks: dict[str, Spark], tmp_path_factory: pytest.TempPathFactory) -> 
     assert run.code == 0, run.output
     print(f"\na pair is deployed and proven: {time.monotonic() - begun:.0f} s")
     yield made
+    for host in made.hosts:
+        host.wipe()
 
 
 @pytest.fixture
