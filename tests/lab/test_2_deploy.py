@@ -19,12 +19,14 @@ OPERATIONS = {
     "Install system packages",
     "Make the service account and folders",
     "Install host programs, memory guard and release locks",
+    "Set up the link of a pair",
     "Install uv and hf",
     "Build the engine release",
     "Fetch model weights",
     "Stage the configuration",
     "See what each host serves",
     "Activate, and prove by a generation",
+    "Take down the link of a pair that is none any more",
     "Remove old releases",
 }
 ACTIVATE = "Activate, and prove by a generation"
