@@ -19,8 +19,9 @@ MEMORY_TIMEOUT_S = 300
 """Reclaim after a stop is asynchronous: minutes were seen."""
 CGROUP_TIMEOUT_S = 60
 """systemd has killed all that is left by then; what stays hangs in the kernel."""
+_KILLED, _WHY_S = "9", 6
 _UNTOLD = {
-    "9": "it was killed (SIGKILL), by a person or for want of memory",
+    _KILLED: "it was killed (SIGKILL), by a person or for want of memory",
     "203": "systemd could not run its program: the release is damaged",
 }
 """What an exit status says when the engine itself said nothing (systemd.exec(5))."""
@@ -182,6 +183,8 @@ def _follow(instance: Instance, before: service.Unit, check: Callable[[], None])
         else:
             ended = unit.down and elapsed > GRACE_S
         if ended or elapsed > limit:
+            if unit.exit_status == _KILLED and pairing.Pair.load(instance.name):
+                _ask_why(check)
             raise _failure(instance, journal, unit, now, elapsed)
         if normal is not None and elapsed > normal:
             say(f"{elapsed:4.0f} s  longer than normal; given up after {limit:.0f} s")
@@ -191,6 +194,13 @@ def _follow(instance: Instance, before: service.Unit, check: Callable[[], None])
             waits = journal and journal.lines and journal.lines[-1].startswith(f"{now}, ")
             say(f"{elapsed:4.0f} s  {journal.lines[-1] if journal and waits else now}")
             said, spoken = now, time.monotonic()
+        check()
+        time.sleep(1)
+
+
+def _ask_why(check: Callable[[], None]) -> None:
+    """A rank was ended since its partner is gone: the other host may say why. Raises Refusal."""
+    for _ in range(_WHY_S):
         check()
         time.sleep(1)
 

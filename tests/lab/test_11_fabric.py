@@ -25,6 +25,13 @@ PROGRAM = "python3 /opt/sparkwright/host/fabric.py"
 NETPLAN = "/etc/netplan/40-sparkwright-fabric.yaml"
 
 
+# Addresses and routes of the device by which the host is reached.
+MANAGEMENT = (
+    "d=$(ip -o -4 route show default | sed 's/.* dev \\([^ ]*\\).*/\\1/'); "
+    "ip -4 addr show dev $d; ip -4 route show dev $d"
+)
+
+
 class Fabrics:
     """Both ends of the link."""
 
@@ -103,7 +110,7 @@ def linked(fabrics: Fabrics) -> Iterator[Fabrics]:
 
 def test_nothing_but_a_cable_is_needed(fabrics: Fabrics) -> None:
     first, second = fabrics.hosts
-    before = [host.sh("ip -4 addr show eth0; ip -4 route show dev eth0") for host in fabrics.hosts]
+    before = [host.sh(MANAGEMENT) for host in fabrics.hosts]
     ended = fabrics.set_up()
     for status, output in ended:
         assert status == 0, output
@@ -113,7 +120,7 @@ def test_nothing_but_a_cable_is_needed(fabrics: Fabrics) -> None:
     for rail in (100, 101):
         first.sh(f"ping -c1 -W2 -M do -s 8972 192.168.{rail}.11")
         second.sh(f"ping -c1 -W2 -M do -s 8972 192.168.{rail}.10")
-    after = [host.sh("ip -4 addr show eth0; ip -4 route show dev eth0") for host in fabrics.hosts]
+    after = [host.sh(MANAGEMENT) for host in fabrics.hosts]
     assert after == before, "the management network is not touched"
 
 

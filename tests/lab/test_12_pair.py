@@ -58,7 +58,7 @@ class Pair:
     def back(self, what: str, since: float | None = None) -> float:
         """Wait until it serves again, and say how long that took, since the fault."""
         begun = since or time.monotonic()
-        while not self.serves():
+        while not self.joined():
             if time.monotonic() - begun > BACK_S:
                 raise AssertionError(f"{what}: not back after {BACK_S} s\n{self.journals()}")
             time.sleep(1)
@@ -131,13 +131,14 @@ def test_the_engines_ports_listen_on_the_fabric_only(serving: Pair) -> None:
     head, worker = serving.hosts
     management = head.data["ssh_hostname"]
     # A neighbour that sends to an address of a rail by way of the management network.
+    device = worker.sh("ip -4 route show default").split(" dev ")[1].split()[0]
     worker.sh(
-        f"ip rule add oif eth0 to 192.168.100.10 lookup 99; "
-        f"ip route replace 192.168.100.10 via {management} dev eth0 table 99"
+        f"ip rule add oif {device} to 192.168.100.10 lookup 99; "
+        f"ip route replace 192.168.100.10 via {management} dev {device} table 99"
     )
 
     def reached(address: str, port: int) -> bool:
-        asked = f"curl -s -m 2 --interface eth0 http://{address}:{port}/; echo $?"
+        asked = f"curl -s -m 2 --interface {device} http://{address}:{port}/; echo $?"
         return worker.sh(asked, check=False).splitlines()[-1] not in ("7", "28")
 
     everywhere = [(a, p) for a in (management, "192.168.100.10") for p in (29400, 29501)]
@@ -148,10 +149,10 @@ def test_the_engines_ports_listen_on_the_fabric_only(serving: Pair) -> None:
         assert '"driver"' in worker.sh("curl -s -m 5 http://192.168.100.10:29400/"), "on the rail"
         head.sh("nft delete table inet sparkwright_fabric")
         assert reached(management, 29501) and reached("192.168.100.10", 29400), "without the rules"
-        head.sh("systemctl restart sparkwright-fabric")
+        head.sh("nft -f /etc/sparkwright/fabric.nft")
         assert not any(reached(address, port) for address, port in everywhere)
     finally:
-        head.sh("systemctl stop listens; systemctl start sparkwright-fabric")
+        head.sh("systemctl stop listens; nft -f /etc/sparkwright/fabric.nft")
         worker.sh("ip rule del lookup 99; ip route flush table 99")
 
 
