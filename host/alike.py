@@ -38,9 +38,10 @@ def weights(folder: str) -> str:
 def difference(pair: Pair, peer: Peer) -> str:
     """What differs between both hosts, as a sentence; "" when nothing does. A host that has not
     told (yet) is not judged."""
-    own = rails.driver()
-    if peer.driver and own != peer.driver:
-        return driver_difference(own, pair.peer_host, peer.driver)
+    if peer.driver:
+        wrong = driver_difference(rails.driver(), pair.peer_host, peer.driver)
+        if wrong:
+            return wrong
     if peer.weights and pair.model and weights(pair.model) != peer.weights:
         return f"{pair.model} differs from the one on {pair.peer_host}: copy it again"
     return ""

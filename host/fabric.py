@@ -10,7 +10,6 @@ ports is touched. A link that does not reach the other host is taken back.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -26,8 +25,8 @@ import netplans
 import rails
 import service
 from common import ETC, HEARTBEAT_S, VAR, Refusal, lock, main, read_json, say, write
-from instance import boot
-from pairing import Pair, UnreachableError, ask
+from instance import boot, content
+from pairing import Pair, UnreachableError, ask, served
 from rails import Rail, run
 
 CONFIG = f"{ETC}/fabric.json"
@@ -130,9 +129,10 @@ def missing(wanted: Wanted) -> tuple[str, list[str]]:
         if name:
             return f"{name} is not as it should be", []
         notes = verify(wanted, both)
-        if read_json(MEASURED).get("key") != _measured_key(wanted, both):
+        measured = read_json(MEASURED)
+        if measured.get("key") != _measured_key(wanted, both):
             return "the bandwidth was not measured since the last boot", notes
-        return "", [*notes, *bandwidth.told(read_json(MEASURED))]
+        return "", [*notes, *bandwidth.told(measured)]
     except Refusal as refusal:
         return str(refusal), []
 
@@ -140,7 +140,7 @@ def missing(wanted: Wanted) -> tuple[str, list[str]]:
 def _not_in_place(wanted: Wanted, both: list[Rail]) -> str:
     files = {CONFIG: config(wanted, both), RULES: rules(wanted, both)}
     for path, text in files.items():
-        if _content(path) != text:
+        if content(path) != text.encode():
             return path
     names = [rail.device for rail in rails.devices()]
     plan = netplans.text(both, wanted["own"], wanted["prefixes"], wanted["mtu"])
@@ -150,14 +150,6 @@ def _not_in_place(wanted: Wanted, both: list[Rail]) -> str:
     if not unit.enabled or not firewall_is_up():
         return FIREWALL
     return ""
-
-
-def _content(path: str) -> str | None:
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return None
 
 
 def verify(wanted: Wanted, both: list[Rail]) -> list[str]:
@@ -208,7 +200,7 @@ def setup(wanted: Wanted) -> None:
     say(f"      QSFP port {port}: {', '.join(f'{r.device} ({r.hca})' for r in both)}")
     refuse_overlap(wanted, both)
     refuse_other_addresses(wanted)
-    before = {path: _content(path) for path in (RULES, CONFIG)}
+    before = {path: content(path) for path in (RULES, CONFIG)}
     _configure({RULES: rules(wanted, both), CONFIG: config(wanted, both)})
     undo = _address(wanted, both)
     try:
@@ -217,7 +209,7 @@ def setup(wanted: Wanted) -> None:
         if not undo:
             raise
         undo()
-        _configure({path: text for path, text in before.items() if text is not None})
+        _configure({path: old.decode() for path, old in before.items() if old is not None})
         raise Refusal(f"{refusal}; netplan's files are what they were before") from None
     pair = Pair("", wanted["rank"], "", tuple(wanted["own"]), tuple(wanted["peer"]), peer_host)
     other = _greeting(pair, both)
@@ -235,9 +227,9 @@ def setup(wanted: Wanted) -> None:
 
 
 def _configure(files: dict[str, str]) -> None:
-    """Put the firewall and what the agent reads in place. Nothing is restarted that a serving rank
-    needs: it would be restarted with it."""
-    changed = [path for path, text in files.items() if _content(path) != text]
+    """Put the firewall and what the agent reads in place. The firewall's unit is not restarted: at
+    no moment are the ports of a serving rank open."""
+    changed = [path for path, text in files.items() if content(path) != text.encode()]
     for path in changed:
         write(path, files[path])
     service.systemctl("enable", "--quiet", FIREWALL)
@@ -260,10 +252,9 @@ def load_firewall() -> None:
 def refuse_other_addresses(wanted: Wanted) -> None:
     """Raises Refusal when a pair that is in service here has others: its ranks would lose each
     other, and a change that fails could not go back."""
-    for path in glob.glob(f"{ETC}/*/pair.json"):
-        there = read_json(path)
+    for name in served():
+        there = read_json(f"{ETC}/{name}/pair.json")
         if (there.get("own"), there.get("peer")) != (wanted["own"], wanted["peer"]):
-            name = path.split("/")[-2]
             raise Refusal(
                 f"{name} is in service with other addresses ({there.get('own')}): take both hosts "
                 f"out of the group {name} and deploy, then put them back and deploy again"
@@ -271,8 +262,7 @@ def refuse_other_addresses(wanted: Wanted) -> None:
 
 
 def _serves() -> bool:
-    names = [path.split("/")[-2] for path in glob.glob(f"{ETC}/*/pair.json")]
-    return any(service.show(f"vllm@{name}.service").active == "active" for name in names)
+    return any(service.show(f"vllm@{name}.service").active == "active" for name in served())
 
 
 def _address(wanted: Wanted, both: list[Rail]) -> Callable[[], None] | None:
@@ -334,7 +324,7 @@ def _measured_key(wanted: Wanted, both: list[Rail]) -> str:
 
 def remove() -> None:
     """Take away what setup brought, but files of others that it kept. Not while a pair serves."""
-    if glob.glob(f"{ETC}/*/pair.json"):
+    if served():
         return
     for unit in (AGENT, FIREWALL):
         service.systemctl("disable", "--quiet", "--now", unit, check=False)

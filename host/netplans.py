@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
 from common import Refusal, run_long, say, write
+from instance import content
 from rails import Rail, run
 
 FOLDER = "/etc/netplan"
@@ -43,11 +44,7 @@ def text(rails: Sequence[Rail], own: Sequence[str], prefixes: Sequence[int], mtu
 
 
 def is_in_place(wanted: str) -> bool:
-    try:
-        with open(FILE) as file:
-            return file.read() == wanted and os.stat(FILE).st_mode & 0o777 == 0o600
-    except OSError:
-        return False
+    return content(FILE) == wanted.encode() and os.stat(FILE).st_mode & 0o777 == 0o600
 
 
 def foreign(devices: Iterable[str]) -> list[str]:
@@ -90,9 +87,7 @@ def put(wanted: str, devices: Sequence[str]) -> Callable[[], None]:
     moved = foreign(devices)
     for path in moved:
         refuse_shared(path, devices)
-    before = None
-    with contextlib.suppress(OSError), open(FILE) as file:
-        before = file.read()
+    before = content(FILE)
 
     def undo() -> None:
         for path in moved:

@@ -35,7 +35,7 @@ import rails
 import service
 import transaction
 from common import ETC, VAR, Refusal, main, read_json, say
-from pairing import PORT, Pair, UnreachableError, look, start_of
+from pairing import PORT, Pair, UnreachableError, look, served, start_of
 from undoing import strings
 
 LOOK_EVERY_S = 2
@@ -51,11 +51,8 @@ _FREEBIND = getattr(socket, "IP_FREEBIND", 15)
 
 def names() -> list[str]:
     """Instances that are, or are about to be, one half of a pair."""
-    served = glob.glob(f"{ETC}/*/pair.json")
     coming = glob.glob(f"{VAR}/transaction/*/next/pair.json")
-    return sorted(
-        {path.split("/")[-2] for path in served} | {path.split("/")[-3] for path in coming}
-    )
+    return sorted({*served(), *(path.split("/")[-3] for path in coming)})
 
 
 def describe(name: str) -> dict[str, object]:
@@ -96,8 +93,8 @@ def prove(name: str, limit: float) -> str:
 
 def greet() -> dict[str, object]:
     """What the other host is told of this one."""
-    device = _rails()[0]["device"] if _rails() else ""
-    ports = [rail.port for rail in rails.devices() if rail.device == device]
+    first = [rail["device"] for rail in _rails()[:1]]
+    ports = [rail.port for rail in rails.devices() if rail.device in first]
     return {"driver": rails.driver(), "port": ports[0] if ports else None}
 
 
@@ -108,14 +105,13 @@ def _rails() -> list[dict[str, str]]:
 
 def let_measure(number: str) -> bool:
     """Listen for one measurement of a rail; False when that can't be."""
-    if number not in ("0", "1") or len(_rails()) != 2:
+    known = _rails()
+    if number not in ("0", "1") or len(known) != 2:
         return False
-    own = strings(read_json(f"{ETC}/fabric.json").get("own"))[int(number)]
-    return any(
-        bandwidth.serve(rail, own, int(number))
-        for rail in rails.devices()
-        if rail.device == _rails()[int(number)]["device"]
-    )
+    index = int(number)
+    own = strings(read_json(f"{ETC}/fabric.json").get("own"))[index]
+    found = [rail for rail in rails.devices() if rail.device == known[index]["device"]]
+    return bool(found) and bandwidth.serve(found[0], own, index)
 
 
 class Handler(BaseHTTPRequestHandler):

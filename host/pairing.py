@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import http.client
 import json
 import time
@@ -80,6 +81,11 @@ class Peer:
     def of(cls, answer: object) -> Peer:
         known = answer if isinstance(answer, dict) else {}
         return cls(**{name: known[name] for name in cls.__dataclass_fields__ if name in known})
+
+
+def served() -> list[str]:
+    """Names of the instances in service here that are one half of a pair."""
+    return sorted(path.split("/")[-2] for path in glob.glob(f"{ETC}/*/pair.json"))
 
 
 def ask(pair: Pair, path: str, rail: int = 0, timeout: float = ASK_TIMEOUT_S) -> tuple[int, object]:

@@ -16,6 +16,7 @@ from lab.record import Host
 from lab.shell import as_root, run, say
 
 OTHER_PORT = "other-port"
+_ALL = {name for both in FABRIC_DEVICES for name in both}
 
 
 def cable(both: Sequence[Host], ports: Sequence[int]) -> None:
@@ -36,19 +37,20 @@ def cable(both: Sequence[Host], ports: Sequence[int]) -> None:
             _ip(host, "link", "add", name, "type", "veth", "peer", "name", f"no-{name[:12]}")
 
 
+def _links(host: Host) -> dict[str, str]:
+    """The devices of the ports that a host has, and the alias of each."""
+    links = json.loads(_ip(host, "-j", "link"))
+    return {link["ifname"]: link.get("ifalias", "") for link in links if link["ifname"] in _ALL}
+
+
 def _is_cabled(host: Host, port: int) -> bool:
-    links = {link["ifname"]: link for link in json.loads(_ip(host, "-j", "link"))}
-    wanted = {name for both in FABRIC_DEVICES for name in both}
-    return wanted <= set(links) and all(
-        links[name].get("ifalias") == "cable" for name in FABRIC_DEVICES[port]
-    )
+    links = _links(host)
+    return set(links) == _ALL and all(links[name] == "cable" for name in FABRIC_DEVICES[port])
 
 
 def _remove(host: Host) -> None:
-    there = {link["ifname"] for link in json.loads(_ip(host, "-j", "link"))}
-    for name in (name for both in FABRIC_DEVICES for name in both):
-        if name in there:
-            _ip(host, "link", "delete", name)
+    for name in _links(host):
+        _ip(host, "link", "delete", name)
 
 
 def _join(hosts: Iterable[Host], names: list[str], rail: int) -> None:

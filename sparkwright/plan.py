@@ -278,6 +278,7 @@ class _Planner:
             self.problems += checks.wrong_lock(raw.name, release, platform)
         if platform is None or (chosen and release is None):
             return None
+        shared = sorted(profile for host, profile in pairs if host == raw.name)
         instances: list[Instance] = []
         for group, profile in usable.items():
             assert release is not None  # chosen is not empty here
@@ -285,7 +286,6 @@ class _Planner:
             pair = pairs.get((raw.name, group))
             before = instances[-1].name if instances else None
             rank = pair.hosts.index(raw.name) if pair else 0
-            shared = sorted(profile for host, profile in pairs if host == raw.name)
             config = self._config(group, profile)
             instances.append(
                 Instance(

@@ -41,7 +41,7 @@ DGX_OTA_DATE="Wed Jul 15 09:06:56 AM UTC 2026"
 """
 FASTOS_RELEASE = 'NAME="DGX SPARK FASTOS"\nVERSION="1.91.51"\nBUILD_TYPE="customer"\n'
 KERNEL, NEXT_KERNEL = "6.17.0-1008-nvidia", "6.17.0-1032-nvidia"
-WAYS = ("iifname", "oifname")
+HOOKS = {"input": "iifname", "output": "oifname"}
 FULL = (Path("/opt/sparkwright"), Path("/var/lib/sparkwright"))
 
 
@@ -171,14 +171,13 @@ def rails(on: dict[str, str]) -> None:
             run("ip", "link", "set", name, "down" if "rail-down" in on else "up")
     drops = []
     if "rail-mtu" in on:
-        drops = [f"{way} {name} meta length > 1500 drop" for name in seconds for way in WAYS]
+        drops = [f"{name} meta length > 1500 drop" for name in seconds]
     if "fabric-cut" in on:
-        drops = [f"{way} {name} drop" for both in FABRIC_DEVICES for name in both for way in WAYS]
+        drops = [f"{name} drop" for both in FABRIC_DEVICES for name in both]
     table = "table inet spark_lab {\n chain %s {\n type filter hook %s priority -300\n%s\n }\n}"
-    ways = (("input", "iifname"), ("output", "oifname"))
     rules = [
-        table % (hook, hook, "\n".join(d for d in drops if d.startswith(word)))
-        for hook, word in ways
+        table % (hook, hook, "\n".join(f"{word} {drop}" for drop in drops))
+        for hook, word in HOOKS.items()
         if drops
     ]
     text = "\n".join(["add table inet spark_lab", "delete table inet spark_lab", *rules])
@@ -189,8 +188,7 @@ def foreign_netplan(on: dict[str, str]) -> None:
     """What a guide's script left: both rails in one subnet."""
     file = Path("/etc/netplan/40-cx7.yaml")
     if "one-subnet" not in on:
-        was, text = file.exists(), file.read_text() if file.exists() else ""
-        if was and HEAD in text:
+        if file.exists() and HEAD in file.read_text():
             file.unlink()
             run("netplan", "apply")
         return

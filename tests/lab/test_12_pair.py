@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.lab.helpers import LAB, STANDIN, Run, Spark, inventory, pyinfra, sparkwright
+from tests.lab.test_8_watch import DROP_INS
 
 pytestmark = pytest.mark.lab
 
@@ -272,8 +273,7 @@ QUICK = {
         f"Environment=SPARKWRIGHT_WATCH_{name}={value}\n"
         for name, value in {"FAILURES": 2, "TIMEOUT_S": 3, "SETTLE_S": 2}.items()
     ),
-    "sparkwright-watch@standin.timer": "[Timer]\nOnActiveSec=\nOnUnitInactiveSec=\n"
-    "OnActiveSec=1s\nOnUnitInactiveSec=1s\nAccuracySec=100ms\n",
+    "sparkwright-watch@standin.timer": DROP_INS["sparkwright-watch@standin.timer"],
 }
 
 

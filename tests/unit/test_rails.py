@@ -10,6 +10,7 @@ from typing import Any
 import bandwidth
 import fabric
 import netplans
+import pairing
 import pytest
 import rails
 from common import Refusal
@@ -229,7 +230,8 @@ def test_bandwidth(measured: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 def test_addresses_of_a_pair_in_service_do_not_change_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fabric, "ETC", str(tmp_path))
+    for module in (fabric, pairing):
+        monkeypatch.setattr(module, "ETC", str(tmp_path))
     fabric.refuse_other_addresses(WANTED)
     (tmp_path / "m").mkdir()
     text = json.dumps({"own": WANTED["own"], "peer": WANTED["peer"]})

@@ -192,15 +192,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_alone(self) -> bool:
         """True when the client hung up, or the engine is dead."""
-        readable = select.select([self.connection], [], [], 0)[0]
-        gone = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
-        return gone or self.server.state.dead
+        return self.server.state.dead or self._hung_up(0)
+
+    def _hung_up(self, wait: float) -> bool:
+        """True when the client closes its connection within so many seconds."""
+        readable = select.select([self.connection], [], [], wait)[0]
+        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def _wait_for_client(self) -> None:
         """Do nothing until the client hangs up or the engine dies."""
         while not self.server.state.dead:
-            readable = select.select([self.connection], [], [], 0.1)[0]
-            if readable and not self.connection.recv(1, socket.MSG_PEEK):
+            if self._hung_up(0.1):
                 raise ConnectionResetError
         raise _Refused(500, "InternalServerError", logs.DEAD, None)
 

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -213,9 +214,11 @@ def _serve_until_told(server: Server, state: State, engine: int, grace: int) -> 
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
-    threading.Thread(target=_watch, args=(engine, state, told), daemon=True).start()
+    ends: list[Callable[[], object]] = [lambda: os.waitpid(engine, 0)]
     if state.ranks:
-        threading.Thread(target=_watch_ranks, args=(state.ranks, state, told), daemon=True).start()
+        ends.append(state.ranks.lost.wait)
+    for end in ends:
+        threading.Thread(target=_watch, args=(end, state, told), daemon=True).start()
     server.start()
     told.wait()
     if state.dead:
@@ -244,16 +247,9 @@ def _serve_until_told(server: Server, state: State, engine: int, grace: int) -> 
     return 0
 
 
-def _watch(engine: int, state: State, told: threading.Event) -> None:
-    os.waitpid(engine, 0)
-    if not state.stopping:
-        state.dead = True
-        logs.engine_died()
-        told.set()
-
-
-def _watch_ranks(ranks: Ranks, state: State, told: threading.Event) -> None:
-    ranks.lost.wait()
+def _watch(end: Callable[[], object], state: State, told: threading.Event) -> None:
+    """end: returns when the engine, or the other rank, is gone."""
+    end()
     if not state.stopping:
         state.dead = True
         logs.engine_died()
